@@ -1,7 +1,7 @@
-"""An elastic parameter server: models trained on machines that come and go, with nothing lost.
+"""Trains models on machines that come and go, with nothing lost: an elastic parameter server.
 
 ``run`` trains on a Ray cluster, ``load_model`` reads what it trained. Importing this package imports neither
-Ray nor NumPy: whoever asks for one of the two does.
+Ray nor NumPy; using one of the two does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["load_model", "run"]
 
 
 def __getattr__(name: str) -> object:
-    """``run`` and ``load_model``, imported when first asked for."""
+    """Returns ``run`` or ``load_model``, imported on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "agileml.ray.run" if name == "run" else "agileml.data.model_files"

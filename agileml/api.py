@@ -1,9 +1,9 @@
-"""The application API: what a training program gives.
+"""Defines the application API: what a training program provides.
 
-An application is a class whose instances are made from keyword arguments alone, so that every process of
-the job makes its own equal one. It is named ``module:Class`` or ``path/file.py:Class``. All it computes
-must follow from its arguments (and the seed it is given), never from a clock or the machine: then the
-trained model does not depend on which machines came and went.
+An application is a class whose instances are made from keyword arguments alone, so that every process of the
+job makes its own equal one. It is named ``module:Class`` or ``path/file.py:Class``. All it computes must
+follow from its arguments (and the seed it is given), never from a clock or the machine: then the trained
+model does not depend on which machines came and went.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, run
 import numpy as np
 import numpy.typing as npt
 
-from agileml.model_shape import Shape
+from agileml.model_shape import Shape as Shape
 from agileml.node.arrays import Matrix, Rows
-from agileml.protocol.messages import Patch
+from agileml.protocol.messages import Patch as Patch
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table  # which brings DuckDB along: only who cuts the input needs that
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Called: TypeAlias = Mapping[str, str | Sequence[str]]
-"""The columns that a job names: by the application's name the file's; ``others`` has a list of those."""
+"""The columns that a job names: the file's name by the application's; ``others`` has a list of them."""
 
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "int": (Integral, "a whole number"),
@@ -43,7 +43,7 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "bool": (bool, "true or false"),
     "str": (str, "text"),
 }
-"""What is expected of an argument that a dataclass declares so."""
+"""The type expected of an argument that a dataclass declares so, and what error messages call it."""
 
 
 class ApplicationError(Exception):
@@ -55,11 +55,11 @@ class ColumnsError(ApplicationError):
 
 
 class ApplicationFault(ApplicationError):
-    """The application's own code has failed, or gave what it must not; its input is not to blame."""
+    """The application's own code has failed, or returned what it must not; its input is not to blame."""
 
 
 class Kind(StrEnum):
-    """What a column of the input holds."""
+    """The kind of values in a column of the input."""
 
     INTEGER = "whole numbers"  # int64
     NUMBER = "numbers"  # finite, float64
@@ -81,9 +81,9 @@ class Columns:
     instead: Columns | None = None
 
     @property
-    def layouts(self) -> tuple[Columns, ...]:
+    def all_layouts(self) -> tuple[Columns, ...]:
         """This layout and those that the application reads instead of it."""
-        return (self,) if self.instead is None else (self, *self.instead.layouts)
+        return (self,) if self.instead is None else (self, *self.instead.all_layouts)
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{name} ({kind.value})" for name, kind in self.needed.items())
@@ -110,9 +110,9 @@ class Counts:
 class Survey:
     """What the application learned of the whole input, before it is cut.
 
-    ``index``: what the model's rows mean, kept beside the model for its users. ``common``: what preparing
-    any shard takes. Shards are ranges of the input's rows; or, where ``key`` names a column of numbers,
-    ranges of that: shard i takes keys above ``splits[i - 1]`` and up to ``splits[i]``.
+    ``index``: what the model's rows mean, kept beside the model for its users. ``common``: what preparing any
+    shard needs. Shards are ranges of the input's rows; or, where ``key`` names a column of numbers, ranges of
+    that: shard i takes keys above ``splits[i - 1]`` and up to ``splits[i]``.
     """
 
     shape: Shape
@@ -124,9 +124,10 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A shard's clock. ``delta``: global rows, sorted and unique, and what to add to them.
+    """The result of one clock of a shard.
 
-    ``total`` of ``count`` terms is the shard's part of the objective, at the values it was given.
+    ``delta``: global rows, sorted and unique, and what to add to them. ``total`` of ``count`` terms is the
+    shard's part of the objective, at the values it was given.
     """
 
     delta: Patch
@@ -135,7 +136,7 @@ class Outcome:
 
 
 class Application(Protocol):
-    """A model and how to train it: what the author of one writes, and all that AgileML asks of it.
+    """A model and how to train it: what its author writes, and all that AgileML needs of it.
 
     Every process of the job makes its own from the same arguments, so an answer may depend on those and on
     what it is asked with, and on nothing else. ``survey`` and ``prepare`` are called where the job starts,
@@ -143,28 +144,34 @@ class Application(Protocol):
     """
 
     metric: ClassVar[str]
-    """What the objective is called, like rmse."""
+    """The name of the objective, like rmse."""
 
     columns: ClassVar[Columns]
-    """What it reads of the input."""
+    """The columns that it reads from the input."""
 
     def survey(self, table: Table, shards: int) -> Survey:
-        """Learn of the whole input what ``prepare`` and users need, in one pass or a few."""
+        """Learns of the whole input what ``prepare`` and users need, in one pass or a few."""
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
-        """A shard, made of its rows of the input and their numbers in it, in order; there may be none."""
+        """Returns a shard, made of its rows of the input and their numbers in it, in order; there may be
+        none.
+        """
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
-        """Start values of any rows, float32 (len(rows), columns): the same for a row whoever asks."""
+        """Returns start values of any rows, float32 (len(rows), columns): the same for
+        a row in any process.
+        """
 
     def rows(self, shard: Arrays) -> Rows:
-        """The global rows that the shard reads, sorted and unique."""
+        """Returns the global rows that the shard reads, sorted and unique."""
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
-        """One clock of one shard, from the values of its rows. ``seed``: (shard, clock), for any chance."""
+        """Computes one clock of one shard, from the values of its rows. ``seed``: (shard, clock), for random
+        numbers.
+        """
 
     def objective(self, total: float, count: float) -> float:
-        """The objective, of the shards' sums."""
+        """Returns the objective, from the shards' sums."""
 
 
 @runtime_checkable
@@ -174,9 +181,9 @@ class HasReference(Protocol):
     reference_name: ClassVar[str]
 
     def reference_objectives(self, table: Table) -> Iterator[float]:
-        """Gives the trusted solver's objective after each of its sweeps; the last one is the converged one.
+        """Yields the trusted solver's objective after each of its sweeps; the last one is the converged one.
 
-        Whoever asks may run out of time, and then tells the newest with the number of sweeps.
+        A caller may run out of time, and then reports the newest with the number of sweeps.
         """
 
 
@@ -185,7 +192,7 @@ class HasLargest(Protocol):
     """An application that can say how large its model may become, from the size of its input alone."""
 
     def largest_model(self, words: int) -> int:
-        """Values of the largest model of any input with at most ``words`` numbers and words."""
+        """Returns the values of the largest model of any input with at most ``words`` numbers and words."""
 
 
 @runtime_checkable
@@ -193,20 +200,22 @@ class HasClockEstimate(Protocol):
     """An application that can say roughly what a clock takes, from the size of its input alone."""
 
     def clock_core_seconds(self, counts: Counts) -> float:
-        """Seconds that a clock of all of the input takes one core; right within a factor of three or so."""
+        """Returns how many seconds a clock of all of the input takes one core, within a factor of three or
+        so.
+        """
 
 
 def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | None = None) -> Application:
-    """Make the application that ``reference`` names. Raises ApplicationError with what was wrong.
+    """Makes the application that ``reference`` names. Raises ApplicationError with what was wrong.
 
-    ``kept``: a copy of its file, which is loaded in the file's place and told by the file's name.
+    ``kept``: a copy of its file, which is loaded in the file's place while messages name the file.
     """
     place, _, name = reference.rpartition(":")
     if not place:
         raise ApplicationError(
             f"{reference!r} does not name an application; write module:Class or file.py:Class"
         )
-    module = _module_of_file(Path(place), kept) if place.endswith(".py") else _module(place)
+    module = _module_of_file(Path(place), kept) if place.endswith(".py") else _import_module(place)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         near = get_close_matches(
@@ -220,17 +229,17 @@ def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | 
     except (TypeError, ValueError) as error:
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
     except Exception as error:  # of any kind that its author chose
-        told = f"{_told(error)}{_place(error, ours=1)}"
+        told = f"{_format_error(error)}{_format_location(error, ours=1)}"
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {told}") from error
     _check_parts(reference, made)
     return made
 
 
 @contextmanager
-def asked(what: str) -> Iterator[None]:
-    """Around a call of an application's own code by whoever starts a job.
+def calling_application(what: str) -> Iterator[None]:
+    """Wraps calls of an application's own code by the process that starts a job.
 
-    What that prints belongs to the chatter: standard output is for data. What it raises is an
+    What it prints goes to standard error: standard output is for data. What it raises becomes an
     ApplicationFault that names ``what`` was called and the line; what its input or the system raised stays as
     it is.
     """
@@ -240,22 +249,28 @@ def asked(what: str) -> Iterator[None]:
         except (ApplicationError, OSError):
             raise
         except Exception as error:  # of any kind: it is the author's code
-            raise ApplicationFault(f"{what} failed: {_told(error)}{_place(error)}") from error
+            raise ApplicationFault(
+                f"{what} failed: {_format_error(error)}{_format_location(error)}"
+            ) from error
 
 
-def _told(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _place(error: BaseException, ours: int = 2) -> str:
-    """The innermost line of the file that was called below ``ours`` frames; nothing where no line had run."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _loads(frame.filename)]
+def _format_location(error: BaseException, ours: int = 2) -> str:
+    """Returns the innermost line of the file that was called below ``ours`` frames; empty where no line had
+    run.
+    """
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not _is_module_loading(frame.filename)
+    ]
     theirs = [frame for frame in frames[ours:] if frame.filename == frames[ours].filename]
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 
-def _loads(file: str) -> bool:
-    """Whether Python's own loading of modules is meant."""
+def _is_module_loading(file: str) -> bool:
+    """Whether a file is part of Python's own loading of modules."""
     return file.startswith("<frozen ") or Path(file).parent == Path(importlib.__file__).parent
 
 
@@ -275,7 +290,7 @@ def _check_parts(reference: str, made: object) -> None:
 
 
 def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> None:
-    """Raises ApplicationError where a dataclass declares a number, say, and the argument is none."""
+    """Raises ApplicationError where an argument is not of the kind that a dataclass declares."""
     for parameter in fields(kind) if is_dataclass(kind) else ():
         declared = parameter.type
         declared = declared if isinstance(declared, str) else getattr(declared, "__name__", "")
@@ -288,8 +303,8 @@ def _check_kinds(reference: str, kind: type, arguments: Mapping[str, Any]) -> No
             )
 
 
-def _module(name: str) -> ModuleType:
-    with _imported(f"the application module {name}"):
+def _import_module(name: str) -> ModuleType:
+    with _wrap_import_errors(f"the application module {name}"):
         return importlib.import_module(name)
 
 
@@ -308,7 +323,9 @@ class _FileLoader(ExecutionLoader):
 
 
 def _module_of_file(path: Path, kept: Path | None) -> ModuleType:
-    """Known by a name of its own while it runs, where a dataclass looks for it; it hides no other module."""
+    """Loads a file as a module, under a name of its own that hides no other module, where a dataclass looks
+    for it.
+    """
     try:
         loader = _FileLoader(path, (kept or path).read_bytes())
     except OSError as error:
@@ -317,23 +334,25 @@ def _module_of_file(path: Path, kept: Path | None) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with _imported(f"the application file {path}"):
+    with _wrap_import_errors(f"the application file {path}"):
         loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _imported(what: str) -> Iterator[None]:
+def _wrap_import_errors(what: str) -> Iterator[None]:
     """Raises ApplicationError with whatever ended the import, an exit of a script included."""
     with redirect_stdout(sys.stderr):
         try:
             yield
         except (Exception, SystemExit) as error:
-            raise ApplicationError(f"cannot import {what}: {_told(error)}{_place(error)}") from error
+            raise ApplicationError(
+                f"cannot import {what}: {_format_error(error)}{_format_location(error)}"
+            ) from error
 
 
-def checked(outcome: object, shape: Shape) -> Patch:
-    """The outcome's delta, if it may be added to the model; raises ApplicationError if not."""
+def validated_delta(outcome: object, shape: Shape) -> Patch:
+    """Returns the outcome's delta, if it may be added to the model; raises ApplicationError if not."""
     if not isinstance(outcome, Outcome):
         raise ApplicationError(f"process gave {type(outcome).__name__}, expected an Outcome")
     rows, values = outcome.delta.rows, outcome.delta.values
@@ -346,12 +365,12 @@ def checked(outcome: object, shape: Shape) -> Patch:
         rows[0] >= 0 and rows[-1] < shape.rows and np.count_nonzero(rows[1:] > rows[:-1]) == len(rows) - 1
     ):
         raise ApplicationError(
-            f"the delta of process has rows {shown(rows)}, expected rows of the model: sorted, unique, "
+            f"the delta of process has rows {format_rows(rows)}, expected rows of the model: sorted, unique, "
             f"from 0 to {shape.rows - 1}"
         )
     return outcome.delta
 
 
-def shown(rows: Rows) -> str:
-    """The first and the last of them."""
+def format_rows(rows: Rows) -> str:
+    """Returns the first and the last rows as text."""
     return np.array2string(rows, threshold=8, edgeitems=3, separator=", ")

@@ -1,9 +1,9 @@
-"""A job's folder: everything its processes share, and what they agree on before they talk.
+"""Describes a job, and its folder: everything its processes share, and what they agree on before they talk.
 
-    job.json              the Job
+    job.json              the TrainingJob
     application.py        what the application's file was when the job began, where it names one
-    input/                the cut input (``shards.Input``), unless runs share it and it is kept elsewhere
-    machines/NAME/        a machine's lock, process group, logs, and what its processes are overdue with
+    input/                the cut input (``shards.ShardReader``), unless runs share it elsewhere
+    machines/NAME/        a machine's lock, process group, logs, and what its processes are stalled with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
     controller-N/, model-N/   those of the attempt before the N-th restart
@@ -32,9 +32,9 @@ from typing import Any, Final, TypeAlias
 from msgspec import structs
 
 from agileml.api import Application, ApplicationError, Called, load_application
-from agileml.data.checkpoint_store import begun_again, with_places
-from agileml.data.model_files import assemble
-from agileml.data.shards import Input
+from agileml.data.checkpoint_store import restart_setup, with_checkpoint_folders
+from agileml.data.model_files import assemble_model
+from agileml.data.shards import ShardReader
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix
 from agileml.node.object_folder import ObjectFolder
@@ -50,13 +50,13 @@ class Timing:
     """Real seconds.
 
     ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
-    ``repeat_s``: between signs of life, and turns to repeat what is unconfirmed (``Link.again``);
+    ``repeat_s``: between signs of life, and turns to repeat what is unconfirmed (``Link.repeat_in_turn``);
     ``silence_s``: a machine whose agent is silent for so long is lost; ``lease_s``: an agent ends after so
     long without its controller, and a finished controller after so long without its client; ``ask_after_s``:
-    what a worker or a server has had no answer to for so long, up to twice that, is asked after;
-    ``first_word_s``: what a controller has beyond its leases to start and read its journal;
-    ``unclaimed_s``: a controller ends after so long, if its client has never told it of a machine;
-    ``told_after_s``: what a worker or a server is at for so long is told (``agent/watchdog.py``).
+    a request without an answer is asked after, after this time or up to twice that; ``first_word_s``: what a
+    controller has beyond its leases to start and read its journal; ``unclaimed_s``: a controller ends after
+    so long, if its client has never told it of a machine; ``told_after_s``: an activity of a worker or a
+    server that takes so long is reported (``agent/watchdog.py``).
     """
 
     repeat_s: float = 0.3
@@ -71,9 +71,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """``seconds``: real ones since the first clock; ``delta``: the objective has settled once two reports in
-    a row differ by no more. Whatever comes first ends the job; None never does. The model is that of the
-    first consistent clock after.
+    """Ends the job before its last clock. Whatever comes first does; None never does.
+
+    ``seconds``: real ones since the first clock; ``delta``: the objective has settled once two reports in a
+    row differ by no more. The model is that of the first consistent clock after.
     """
 
     seconds: float | None = None
@@ -86,18 +87,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
 
     ``program``: a copy of that file, which is edited while jobs run: all processes of a job run the same.
     ``core_seconds_per_clock``: what one clock takes one core at the least, in real seconds; 0 lets it run.
-    ``stop``: what may end it before the last clock.
-    ``input_bytes``: how much of the input a worker keeps in memory; None is all that it ever read.
-    ``input_at``: where the cut input is kept, a folder or a URL that all machines reach; in the job's folder
-    if empty. ``model_at``: where the trained model is saved, likewise.
-    ``restarts``: how many times it was begun again from its checkpoints, all its machines being gone.
-    ``columns``: which columns of the input the job names, by the application's names for them.
-    ``network``: processes reach each other over TCP, encrypted; otherwise all of them share one machine.
+    ``stop``: what may end it before the last clock. ``input_bytes``: how much of the input a worker keeps in
+    memory; None is all that it ever read. ``input_at``: where the cut input is kept, a folder or a URL that
+    all machines reach; in the job's folder if empty. ``model_at``: where the trained model is saved,
+    likewise. ``restarts``: how many times it was restarted from its checkpoints, all its machines being gone.
+    ``columns``: which columns of the input the job names, by the application's names for them. ``network``:
+    processes reach each other over TCP, encrypted; otherwise all of them share one machine.
     """
 
     application: str
@@ -120,11 +120,11 @@ class Job:
         )
 
 
-Cutter: TypeAlias = Callable[[Job, str, Callable[[], None]], tuple[str, Shape]]
+Cutter: TypeAlias = Callable[[TrainingJob, str, Callable[[], None]], tuple[str, Shape]]
 """Cuts an input for a job, or finds it cut; returns where it is, and the model's shape."""
 
 
-def _cut_for_job(job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+def _cut_for_job(job: TrainingJob, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
     from agileml.data.sharding import cut_input  # brings DuckDB, which no process of the job needs
 
     app = job.make_application()
@@ -141,26 +141,26 @@ class JobFolder:
     def prepare(
         cls,
         path: Path,
-        job: Job,
+        job: TrainingJob,
         source: str | Path,
         resume: str = "",
         check: Callable[[], None] = lambda: None,
         cutter: Cutter | None = None,
     ) -> JobFolder:
-        """Cut the input ``source`` (see ``tables.Table``) and write what the processes need.
+        """Cuts the input ``source`` (see ``tables.Table``) and writes what the processes need.
 
-        ``resume``: a checkpoint, or a folder of checkpoints whose newest whole one is meant; training goes on
-        after its clock, and with the same input ends as if it had never stopped. ``require_valid`` is called
-        after each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut;
-        None: it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
+        ``resume``: a checkpoint, or a folder of checkpoints whose newest complete one is meant; training goes
+        on after its clock, and with the same input ends as if it had never stopped. ``check`` is called after
+        each batch of the input, and may raise to give up. ``cutter`` cuts the input, or finds it cut; None:
+        it is cut for this job alone. What an attempt that was killed has left is replaced. Raises
         ApplicationError, CheckpointError, ValueError for a setup that describes no job, or OSError where
         temporary names are too long for sockets.
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.remove_sockets()
-        folder._link.unlink(missing_ok=True)
-        folder._keys.unlink(missing_ok=True)
+        folder._sockets_link.unlink(missing_ok=True)
+        folder._keys_file.unlink(missing_ok=True)
         folder._controller_address.unlink(missing_ok=True)
         job.setup.require_valid()
         try:
@@ -172,83 +172,85 @@ class JobFolder:
             ) from error
         job = folder._with_program(job)
         job = replace(
-            job, input_at=job.input_at or str(folder.input), model_at=job.model_at or str(folder.model)
+            job,
+            input_at=job.input_at or str(folder.input_folder),
+            model_at=job.model_at or str(folder.model_folder),
         )
         place, shape = (cutter or _cut_for_job)(job, str(source), check)
         job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
-        job = replace(job, setup=with_places(job.setup, resume, shape, timed=timed))
+        job = replace(job, setup=with_checkpoint_folders(job.setup, resume, shape, timed=timed))
         folder._make_sockets(job)
         return cls.set_up(folder.path, job, CurveKeys.make_pair() if job.network else None)
 
-    def _with_program(self, job: Job) -> Job:
+    def _with_program(self, job: TrainingJob) -> TrainingJob:
         place, colon, name = job.application.rpartition(":")
         file = Path(place).resolve()
         if not place.endswith(".py") or not file.is_file():
             return job  # a module, or nothing, as loading it will say
-        shutil.copyfile(file, self.program)
-        return replace(job, application=f"{file}{colon}{name}", program=str(self.program))
+        shutil.copyfile(file, self.program_file)
+        return replace(job, application=f"{file}{colon}{name}", program=str(self.program_file))
 
     @classmethod
-    def set_up(cls, path: Path, job: Job, keys: CurveKeys | None) -> JobFolder:
-        """What the processes need of a job whose input is cut. ``keys``: of a job on a network."""
+    def set_up(cls, path: Path, job: TrainingJob, keys: CurveKeys | None) -> JobFolder:
+        """Writes what the processes need of a job whose input is cut. ``keys``: of a job on a network."""
         folder = cls(path)
-        for needed in (folder.controller, folder.path / "machines"):
+        for needed in (folder.controller_folder, folder.path / "machines"):
             needed.mkdir(exist_ok=True)
         if keys is not None:
-            keys.write(folder._keys)
+            keys.write(folder._keys_file)
         unfinished = folder.path / "job.part"
         unfinished.write_text(json.dumps(asdict(job), default=structs.asdict))
-        unfinished.replace(folder._description)
+        unfinished.replace(folder._job_file)
         return folder
 
-    def begin_again(self, number: int) -> None:
-        """Make ready for other machines, from the newest checkpoint on, all machines that it had being gone.
+    def restart_from_checkpoint(self, number: int) -> None:
+        """Prepares for other machines, from the newest checkpoint on, when all machines that it had are gone.
 
-        ``number``: which restart it is, from 1. Harmless when repeated; whoever is killed here does it again.
-        What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was saved
-        and of which nobody heard: it does not say that the training which begins is over. Raises
-        CheckpointError where the checkpoints cannot be read.
+        ``number``: which restart it is, from 1. Harmless when repeated: a caller that is killed here calls it
+        again. What the controller had kept is set aside as ``controller-NUMBER``, and so is a model that was
+        saved and of which nobody heard: it would say that the new training is over. Raises CheckpointError
+        where the checkpoints cannot be read.
         """
-        job = self.job()
+        job = self.read_job()
         if job.restarts >= number:
             return
-        job = replace(job, setup=begun_again(job.setup), restarts=number)
-        for kept in (self.controller, self.model):
+        job = replace(job, setup=restart_setup(job.setup), restarts=number)
+        for kept in (self.controller_folder, self.model_folder):
             aside = kept.with_name(f"{kept.name}-{number}")
             if kept.exists() and not aside.exists():
                 kept.rename(aside)
         self.remove_sockets()
-        self._link.unlink(missing_ok=True)
+        self._sockets_link.unlink(missing_ok=True)
         self._make_sockets(job)
         self.set_up(self.path, job, None)
 
     @property
-    def prepared(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
-        return self._description.exists()
+        return self._job_file.exists()
 
-    def job(self) -> Job:
-        content = json.loads(self._description.read_text())
+    def read_job(self) -> TrainingJob:
+        content = json.loads(self._job_file.read_text())
         content["setup"] = Setup(**content["setup"])
         content["timing"] = Timing(**content["timing"])
         content["stop"] = Stop(**content["stop"])
-        return Job(**content)
+        return TrainingJob(**content)
 
     @property
-    def program(self) -> Path:
+    def program_file(self) -> Path:
         return self.path / "application.py"
 
     @property
-    def input(self) -> Path:
+    def input_folder(self) -> Path:
         return self.path / "input"
 
-    def cut_input(self) -> Input:
-        """Raises ApplicationError where it is not there."""
-        return Input(self.job().input_at)
+    def open_input(self) -> ShardReader:
+        """Returns a reader of the cut input. Raises ApplicationError where it is not there."""
+        return ShardReader(self.read_job().input_at)
 
     @property
-    def controller(self) -> Path:
+    def controller_folder(self) -> Path:
         return self.path / "controller"
 
     @property
@@ -258,61 +260,62 @@ class JobFolder:
 
     @property
     def controller_record(self) -> Path:
-        """Made by whoever starts the machine that runs the controller."""
-        return self.controller / "machine"
+        """The file that names the controller's machine. The host that starts that machine writes it."""
+        return self.controller_folder / "machine"
 
     @property
     def last_words(self) -> Path:
-        """What a client had not confirmed when the controller ended."""
-        return self.controller / "last-words.json"
+        """The file with what a client had not confirmed when the controller ended."""
+        return self.controller_folder / "last-words.json"
 
     @property
-    def model(self) -> Path:
+    def model_folder(self) -> Path:
         return self.path / "model"
 
     def saved_model(self) -> ObjectFolder:
-        """Where the trained partitions are, once they are; see ``model_files.py``."""
-        return ObjectFolder(self.job().model_at or self.model)
+        """Returns where the trained partitions are, once they are; see ``model_files.py``."""
+        return ObjectFolder(self.read_job().model_at or self.model_folder)
 
     @property
-    def _description(self) -> Path:
+    def _job_file(self) -> Path:
         return self.path / "job.json"
 
     @property
-    def _keys(self) -> Path:
+    def _keys_file(self) -> Path:
         return self.path / "keys.json"
 
     @property
     def _controller_address(self) -> Path:
-        return self.controller / "endpoint"
+        return self.controller_folder / "endpoint"
 
     @property
-    def _link(self) -> Path:
+    def _sockets_link(self) -> Path:
         return self.path / "sockets"
 
-    def machine(self, name: str) -> Path:
+    def machine_folder(self, name: str) -> Path:
         return self.path / "machines" / name
 
-    def machines(self) -> list[str]:
-        """Every machine that was ever started."""
+    def machine_names(self) -> list[str]:
+        """Returns every machine that was ever started."""
         return sorted(entry.name for entry in (self.path / "machines").iterdir())
 
-    def keys(self) -> CurveKeys | None:
-        """Those of a job on a network; None where all its processes share one machine."""
-        return CurveKeys.read(self._keys)
+    def read_keys(self) -> CurveKeys | None:
+        """Returns the keys of a job on a network; None where all its processes share one machine."""
+        return CurveKeys.read(self._keys_file)
 
     def set_address(self, machine: str, address: str) -> None:
-        """Before the machine's agent starts: the address at which others can reach it, without a port."""
-        (self.machine(machine) / "address").write_text(address)
+        """Writes the address at which others can reach a machine, without a port, before its agent starts."""
+        (self.machine_folder(machine) / "address").write_text(address)
 
-    def endpoint(self, machine: str, incarnation: int = 0) -> str:
-        """Where a process of ``machine`` binds. Each incarnation has its own: nothing goes astray to another.
+    def machine_endpoint(self, machine: str, incarnation: int = 0) -> str:
+        """Returns where a process of ``machine`` binds. Each incarnation has its own: nothing goes astray to
+        another.
 
         Raises ValueError for a machine of a job on a network that has no address.
         """
-        if not self._keys.exists():
-            return self._ipc(machine, incarnation)
-        file = self.machine(machine) / "address"
+        if not self._keys_file.exists():
+            return self._ipc_endpoint(machine, incarnation)
+        file = self.machine_folder(machine) / "address"
         if not file.exists():
             raise ValueError(
                 f"{machine} has no address in a job on a network; its host has to write one to {file}"
@@ -321,35 +324,35 @@ class JobFolder:
         return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
 
     def controller_endpoint(self) -> str | None:
-        """Where the controller listens; None in a job on a network before it has said so."""
-        if not self._keys.exists():
-            return self._ipc("the elasticity controller", 0)
+        """Returns where the controller listens; None in a job on a network before it has said so."""
+        if not self._keys_file.exists():
+            return self._ipc_endpoint("the elasticity controller", 0)
         return self._controller_address.read_text() if self._controller_address.exists() else None
 
-    def tell_controller_endpoint(self, endpoint: str) -> None:
-        """By the controller, once it listens: also after a restart it will listen there."""
+    def write_controller_endpoint(self, endpoint: str) -> None:
+        """Writes where the controller listens, also after a restart. The controller calls it once it does."""
         unfinished = self._controller_address.with_suffix(".part")
         unfinished.write_text(endpoint)
         unfinished.replace(self._controller_address)
 
-    def _ipc(self, owner: str, incarnation: int) -> str:
-        name = f"{os.readlink(self._link)}/{zlib.crc32(owner.encode()):08x}.{incarnation}"
+    def _ipc_endpoint(self, owner: str, incarnation: int) -> str:
+        name = f"{os.readlink(self._sockets_link)}/{zlib.crc32(owner.encode()):08x}.{incarnation}"
         if len(name) > _LONGEST_SOCKET_NAME:
             raise OSError(f"{name} is too long for the name of a socket; set TMPDIR to a shorter path")
         return f"ipc://{name}"
 
-    def _make_sockets(self, job: Job) -> None:
+    def _make_sockets(self, job: TrainingJob) -> None:
         if not job.network:
-            self._link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+            self._sockets_link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
             self.controller_endpoint()  # too long a name is better known now
 
     def remove_sockets(self) -> None:
-        """At the end of the job. Harmless when repeated."""
-        if self._link.is_symlink():
-            shutil.rmtree(self._link.readlink(), ignore_errors=True)
+        """Removes the sockets at the end of the job. Harmless when repeated."""
+        if self._sockets_link.is_symlink():
+            shutil.rmtree(self._sockets_link.readlink(), ignore_errors=True)
 
     def load_model(self, shape: Shape, partitions: int) -> Matrix:
-        """The saved model, put together from its partitions."""
-        model = assemble(self.saved_model(), partitions)
+        """Returns the saved model, put together from its partitions."""
+        model = assemble_model(self.saved_model(), partitions)
         assert model.shape == (shape.rows, shape.columns)
         return model

@@ -1,4 +1,4 @@
-"""The size of a model, and which of its rows a partition has."""
+"""Describes the size of a model, and which of its rows belong to a partition."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agileml.node.arrays import Rows
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The whole model: a float32 matrix."""
+    """The shape of the whole model: a float32 matrix."""
 
     rows: int
     columns: int
 
 
 def partition_rows(shape: Shape, partition: int, partitions: int) -> Rows:
-    """The global rows of a partition, in local order: r with r % N == partition.
+    """Returns the global rows of a partition, in local order: r with r % N == partition.
 
     >>> rows_of(Shape(7, 2), 1, 3)
     array([1, 4])

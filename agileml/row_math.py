@@ -1,8 +1,8 @@
-"""Arithmetic on rows: sorted, unique row numbers, and the values that belong to them.
+"""Implements arithmetic on rows: sorted, unique row numbers, and the values that belong to them.
 
-Whoever trains a dense model touches every row in every clock, so a run of consecutive rows is told from its
-two ends and becomes a slice: no gather, no scatter and, where all is wanted, no copy. Other sets of rows
-are looked up in tables as long as the partition, which beats sorting and searching.
+Training of a dense model touches every row in every clock. So a run of consecutive rows is recognised by its
+two ends and becomes a slice: no gather, no scatter and, where all rows are wanted, no copy. Other sets of
+rows are looked up in tables as long as the partition, which beats sorting and searching.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agileml.protocol.messages import Patch
 
 
 def as_slice(rows: Rows) -> slice | None:
-    """The slice that consecutive rows are; None where they leave gaps. Empty rows are the empty slice."""
+    """Returns consecutive rows as a slice; None where they leave gaps. Empty rows are the empty slice."""
     if not len(rows):
         return slice(0, 0)
     first, last = int(rows[0]), int(rows[-1])
@@ -25,13 +25,13 @@ def as_slice(rows: Rows) -> slice | None:
 
 
 def fastest_index(rows: Rows) -> slice | Rows:
-    """What addresses these rows fastest."""
+    """Returns the fastest way to address these rows."""
     found = as_slice(rows)
     return rows if found is None else found
 
 
 def unite_rows(parts: Sequence[Rows], extent: int) -> Rows:
-    """All rows below ``extent`` that occur in any part, sorted and unique."""
+    """Returns all rows below ``extent`` that occur in any part, sorted and unique."""
     if len(parts) == 1:
         return parts[0]
     if any(len(part) == extent for part in parts):
@@ -43,14 +43,14 @@ def unite_rows(parts: Sequence[Rows], extent: int) -> Rows:
 
 
 def place_table(among: Rows, extent: int) -> Rows:
-    """For every row below ``extent`` its place in ``among``; -1 where it has none."""
+    """Returns for every row below ``extent`` its place in ``among``; -1 where it has none."""
     found = np.full(extent, -1, np.int64)
     found[fastest_index(among)] = np.arange(len(among))
     return found
 
 
 def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
-    """The sum of deltas, added in the order given: one order, one result, to the last bit.
+    """Returns the sum of deltas, added in the order given: one order, one result, to the last bit.
 
     The values may be those of the only delta: they are not to be changed.
     """
@@ -71,7 +71,7 @@ def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
 
 
 def add_in_order(values: Matrix, deltas: Sequence[Patch]) -> Patch:
-    """The rows that deltas touch, with ``values`` and all deltas added there in the order given.
+    """Returns the rows that deltas touch, with ``values`` and all deltas added there in the order given.
 
     Deltas of neighbouring runs, as of shards that have rows of their own, are added each to its part of the
     values in one pass. A new array; ``values`` holds no -0.0, so it is the same to the last bit.
@@ -91,7 +91,7 @@ def add_in_order(values: Matrix, deltas: Sequence[Patch]) -> Patch:
 
 
 def neighbouring_runs(deltas: Sequence[Patch]) -> list[slice] | None:
-    """The runs of their rows, in order, where each begins at the end of the last; None elsewhere."""
+    """Returns the runs of their rows, in order, where each begins at the end of the last; else None."""
     runs = [as_slice(delta.rows) for delta in deltas if len(delta.rows)]
     known = sorted((run for run in runs if run is not None), key=lambda run: int(run.start))
     if not 1 < len(known) == len(deltas):
@@ -101,7 +101,9 @@ def neighbouring_runs(deltas: Sequence[Patch]) -> list[slice] | None:
 
 
 def overlay_rows(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:
-    """The values of ``rows``, with those of ``top`` where it has the row. ``below`` stays as it is."""
+    """Returns the values of ``rows``, with those of ``top`` where it has the row.
+    ``below`` stays as it is.
+    """
     if len(top.rows) == extent:
         return top.values if len(rows) == extent else top.values[fastest_index(rows)]
     place = place_table(rows, extent)[fastest_index(top.rows)]
@@ -112,7 +114,7 @@ def overlay_rows(below: Matrix, rows: Rows, top: Patch, extent: int) -> Matrix:
 
 
 def merge_undo(older: Patch, newer: Patch, extent: int) -> Patch:
-    """Rows of both; the older values where both have the row."""
+    """Returns the rows of both patches; the older values where both have the row."""
     if len(older.rows) == extent or not len(newer.rows):
         return older
     if not len(older.rows):

@@ -1,9 +1,9 @@
-"""Measures what a clock of an application takes one core, on a part of its input.
+"""Measures how long a clock of an application takes one core, on a part of its input.
 
-``python -m agileml.trial`` reads a ``Trial`` as JSON and writes a ``ClockTime``. It runs in a process
-of its own, so that whoever plans a job can end it: the code is the application's author's. Two parts of
-different size are tried; what a row takes in one and in the other, and from one time to the next, is the
-range, widened by ``_MARGIN``. Refuses to know markets, and what clocks cost on other computers.
+``python -m agileml.trial`` reads a ``Trial`` as JSON and writes a ``ClockTime``. It runs in a process of its
+own, so that the planner of a job can end it: the code is the application's author's. Two parts of different
+size are tried. The range covers what a row takes in each of them and from run to run, widened by ``_MARGIN``.
+It knows neither markets nor how long clocks take on other computers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from agileml.api import Application, ApplicationError, ApplicationFault, Called, asked, load_application
+from agileml.api import (
+    Application,
+    ApplicationError,
+    ApplicationFault,
+    Called,
+    calling_application,
+    load_application,
+)
 from agileml.data.sampling import MOST_VALUES, Sample
 
 TAKES_AT_MOST_S: Final = 60.0
-"""It takes three on an idle computer. A limit of processor time would make its clock coarse."""
+"""A trial takes three seconds on an idle computer. A limit of processor time would make its clock coarse."""
 _EACH_S: Final = 0.7
-"""Processor time that each of the two parts is tried for."""
+"""Processor time for which each of the two parts is tried."""
 _MARGIN: Final = 1.25
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -60,7 +67,7 @@ def measure_clock(
 ) -> ClockTime:
     """Runs the trial in a process that is gone when this returns. Raises ApplicationError where it fails.
 
-    ``at_most_s``: by the wall clock. ``memory_bytes``: what it may use; None: as much as there is.
+    ``at_most_s``: wall-clock limit. ``memory_bytes``: how much memory it may use; None: as much as there is.
     """
     with subprocess.Popen(
         [sys.executable, "-m", "agileml.trial"],
@@ -93,7 +100,7 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
     per_row, tried = [], 0
     for part in (most_values // 4, most_values):
         shard = _one_shard(app, Sample(trial.data, app.columns, trial.columns, part), trial)
-        times = sorted(_times(app, shard, each_s))
+        times = sorted(_time_clocks(app, shard, each_s))
         per_row += [seconds / shard.rows for seconds in times[: len(times) // 2 + 1]]
         tried = max(tried, shard.rows)
     middle = float(np.median(per_row))
@@ -108,13 +115,13 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
 def _one_shard(app: Application, sample: Sample, trial: Trial) -> Sample:
     """Returns the first rows of the sample, at most as many as a shard has.
 
-    Where shards are ranges of a key, a shard has all rows of a key. In rows that are in no order of it, the
-    first ones have a few of each: there keys are made as few as so many rows have in the whole.
+    Where shards are ranges of a key, a shard has all rows of a key. In rows in another order the first ones
+    have a few rows of each key. There, keys are made as few as so many rows have in the whole.
     """
     rows = min(sample.rows, max(1, trial.rows // trial.shards))
     batches = list(sample.batches())
     first = {name: np.concatenate([batch[name] for batch in batches])[:rows] for name in batches[0]}
-    with asked("survey"):
+    with calling_application("survey"):
         key = app.survey(sample, 1).key
     if key is None or np.all(first[key][1:] >= first[key][:-1]):
         return sample.with_rows(first)
@@ -123,20 +130,20 @@ def _one_shard(app: Application, sample: Sample, trial: Trial) -> Sample:
     return sample.with_rows({**first, key: kinds[place % there]})
 
 
-def _times(app: Application, sample: Sample, for_s: float) -> Iterator[float]:
+def _time_clocks(app: Application, sample: Sample, for_s: float) -> Iterator[float]:
     """Yields core-seconds of clocks of the sample as one shard, until ``for_s`` are over."""
-    with asked("survey"):
+    with calling_application("survey"):
         survey = app.survey(sample, 1)
     (rows,) = sample.batches()
-    with asked("prepare"):
+    with calling_application("prepare"):
         shard = app.prepare(rows, np.arange(sample.rows), survey)
     read = app.rows(shard)
-    with asked("initial"):
+    with calling_application("initial"):
         values = app.initial(read, survey.shape)
     began, clock = time.process_time(), 0
     while not clock or time.process_time() - began < for_s:
         at = time.process_time()
-        with asked("process"):
+        with calling_application("process"):
             outcome = app.process(shard, values, (0, clock))
         clock += 1
         yield max(time.process_time() - at, 1e-9)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bidbrain.model import Action
 from pricing_data.model.units import format_instant, format_micros
 from spotctl.control import entries
-from spotctl.control.drive import drive, start
+from spotctl.control.drive import drive, start_run
 from spotctl.control.state import State
 from spotctl.job.file import load_job
 from spotctl.job.resolve import PriceOptions, resolve
@@ -34,7 +34,7 @@ def main() -> None:
     ledger, observer = Ledger.in_memory(), Storyteller()
 
     begun = entries.JobStarted(resolved.terms.start, resolved.terms)
-    state = start(begun, resolved.trace, ledger, observer)
+    state = start_run(begun, resolved.trace, ledger, observer)
     state = drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, observer)
 
     money = account(state)

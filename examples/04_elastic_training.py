@@ -12,7 +12,7 @@ from agileml.apps.mf import MatrixFactorization
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
 from agileml.data.tables import Table
-from agileml.job import Job, JobFolder
+from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Finished, Progressed, RolledBack, SafeToKill
@@ -26,14 +26,14 @@ def main(folder: Path) -> None:
     ratings = folder / "ratings.csv.gz"
     write_ratings(planted_ratings(users=300, items=80, rank=4, noise=0.3, density=0.3, seed=0), ratings)
     setup = Setup(partitions=3, shards=16, clocks=60)
-    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 4}, setup, core_seconds_per_clock=0.2)
+    job = TrainingJob("agileml.apps.mf:MatrixFactorization", {"rank": 4}, setup, core_seconds_per_clock=0.2)
     JobFolder.prepare(folder / "job", job, ratings)
     host, client = LocalHost(folder / "job"), TrainingClient(folder / "job")
     try:
         for machine in ("reliable-1", "spot-1", "spot-2", "spot-3"):
             tier = Tier.RELIABLE if machine.startswith("reliable") else Tier.TRANSIENT
             host.start_machine(machine, tier, cores=1)
-            client.tell(MachineJoined(machine, tier, cores=1))
+            client.send_events(MachineJoined(machine, tier, cores=1))
         watch(host, client)
     finally:
         client.close()
@@ -52,15 +52,15 @@ def watch(host: LocalHost, client: TrainingClient) -> None:
             match said:
                 case Progressed(clock, consistent) if clock == consistent == WARNED_AT:
                     print(f"clock {clock}: spot-1 and spot-2 will be evicted in 30 s")
-                    client.tell(EvictionWarned(("spot-1", "spot-2"), notice_s=30.0))
+                    client.send_events(EvictionWarned(("spot-1", "spot-2"), notice_s=30.0))
                 case SafeToKill(machine):
                     print(f"{machine} is safe to kill")
                     host.kill(machine)
-                    client.tell(MachineReleased(machine))
+                    client.send_events(MachineReleased(machine))
                 case Progressed(clock, consistent) if clock == consistent == KILLED_AT:
                     print(f"clock {clock}: spot-3 vanishes without a warning")
                     host.kill("spot-3")
-                    client.tell(MachineLost("spot-3"))
+                    client.send_events(MachineLost("spot-3"))
                 case RolledBack(to, 0):
                     print(f"what spot-3 had is restored as of clock {to}: nothing is computed again")
                 case RolledBack(to, redone):

@@ -31,14 +31,14 @@ _A_KEEP: Final = "a number of runs of each job, like 10, or a time, like 30d"
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """Says how much to keep of what is not needed: ``runs`` of each job, or what is younger than ``seconds``."""
 
     runs: int | None = None
     seconds: Seconds | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Keep:
+    def parse(cls, text: str) -> Retention:
         """Reads "10" or "30d". Raises UsageError."""
         if re.fullmatch(r"\d{1,9}", text):
             return cls(runs=int(text))
@@ -49,7 +49,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class FreedItem:
     """Describes one thing to free. ``what``: "input" or "run"; ``loses``: what goes with it and is nowhere
     else.
     """
@@ -63,7 +63,7 @@ class Freed:
     key: str | None = None
 
 
-def find_unneeded(root: Path, keep: Keep | None) -> tuple[list[Freed], list[str]]:
+def find_unneeded(root: Path, keep: Retention | None) -> tuple[list[FreedItem], list[str]]:
     """Returns what can be freed below ``root``, and what cannot be read and is therefore left.
 
     ``keep`` None: no records, and every input that no unfinished run uses.
@@ -74,7 +74,7 @@ def find_unneeded(root: Path, keep: Keep | None) -> tuple[list[Freed], list[str]
     return [*_unneeded_inputs(every, keep, old), *old], unreadable
 
 
-def free(root: Path, found: Iterable[Freed]) -> Iterator[Freed]:
+def free_unneeded(root: Path, found: Iterable[FreedItem]) -> Iterator[FreedItem]:
     """Frees each that is still not needed, and yields it when it is gone."""
     for one in found:
         gone = _remove_run(one.run) if one.run is not None else _remove_input(root, one)
@@ -97,11 +97,13 @@ def size_of(folder: Path) -> int:
 # ---- inputs --------------------------------------------------------------------------------------
 
 
-def _unneeded_inputs(every: Iterable[Runs], keep: Keep | None, old: Iterable[Freed]) -> Iterator[Freed]:
+def _unneeded_inputs(
+    every: Iterable[Runs], keep: Retention | None, old: Iterable[FreedItem]
+) -> Iterator[FreedItem]:
     leaving = {one.run for one in old}
     for runs in every:
-        store, needed = InputStore(runs.root), _claimed(runs)
-        recent = {} if keep is None else _claimed(runs, finished=True, but=leaving)
+        store, needed = InputStore(runs.root), _claimed_keys(runs)
+        recent = {} if keep is None else _claimed_keys(runs, finished=True, but=leaving)
         for kept in store.kept():
             young = (
                 keep is not None and keep.seconds is not None and wall_clock() - kept.used_at < keep.seconds
@@ -112,14 +114,14 @@ def _unneeded_inputs(every: Iterable[Runs], keep: Keep | None, old: Iterable[Fre
                 or (keep is not None and keep.seconds is None and kept.key in recent)
             ):
                 continue
-            why = f"no run uses it; last used {_ago(wall_clock() - kept.used_at)}"
-            yield Freed("input", kept.data, kept.size_bytes, why, "", key=kept.key)
+            why = f"no run uses it; last used {_format_age(wall_clock() - kept.used_at)}"
+            yield FreedItem("input", kept.data, kept.size_bytes, why, "", key=kept.key)
         for folder in store.remains():
             why = "left by a process that was killed"
-            yield Freed("input", folder.name, size_of(folder), why, "", key=folder.stem)
+            yield FreedItem("input", folder.name, size_of(folder), why, "", key=folder.stem)
 
 
-def _claimed(runs: Runs, *, finished: bool = False, but: Iterable[Run | None] = ()) -> set[str]:
+def _claimed_keys(runs: Runs, *, finished: bool = False, but: Iterable[Run | None] = ()) -> set[str]:
     """Returns the keys that unfinished runs have claimed; with ``finished`` those of finished ones, too."""
     found = set()
     for claim in runs.root.glob(f"jobs/*/*/{CLAIM}"):
@@ -129,7 +131,7 @@ def _claimed(runs: Runs, *, finished: bool = False, but: Iterable[Run | None] = 
     return found
 
 
-def _remove_input(root: Path, one: Freed) -> bool:
+def _remove_input(root: Path, one: FreedItem) -> bool:
     key = one.key or ""
     for runs in (Runs(root), Runs(root / "replays")):
         if any((runs.root / "inputs").glob(f"{key}*")):
@@ -138,13 +140,13 @@ def _remove_input(root: Path, one: Freed) -> bool:
 
 
 def _is_claimed(runs: Runs, key: str) -> bool:
-    return key in _claimed(runs)
+    return key in _claimed_keys(runs)
 
 
 # ---- records -------------------------------------------------------------------------------------
 
 
-def _old_runs(every: Iterable[Runs], keep: Keep, unreadable: list[str]) -> Iterator[Freed]:
+def _old_runs(every: Iterable[Runs], keep: Retention, unreadable: list[str]) -> Iterator[FreedItem]:
     for runs in every:
         queues: dict[str, bool] = {}
         by_job: dict[str, list[Run]] = {}
@@ -158,10 +160,12 @@ def _old_runs(every: Iterable[Runs], keep: Keep, unreadable: list[str]) -> Itera
                     unreadable.append(f"{run.name}/{run.id}: {error}")
                     continue
                 if why:
-                    yield Freed("run", f"{run.name}/{run.id}", size_of(run.folder), why, _loses(run), run=run)
+                    yield FreedItem(
+                        "run", f"{run.name}/{run.id}", size_of(run.folder), why, _describe_loss(run), run=run
+                    )
 
 
-def _why_old(run: Run, place: int, keep: Keep, queues: dict[str, bool]) -> str:
+def _why_old(run: Run, place: int, keep: Retention, queues: dict[str, bool]) -> str:
     """Returns why a run need not be kept; "" where it must be. ``place``: how many of its job began later."""
     if keep.runs is not None and place < keep.runs:
         return ""
@@ -177,10 +181,10 @@ def _why_old(run: Run, place: int, keep: Keep, queues: dict[str, bool]) -> str:
         return ""
     if run.machines.is_dir() and LocalHost(run.training).alive_machines():
         return ""
-    return f"ended {_ago(age_s)}"
+    return f"ended {_format_age(age_s)}"
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     """Formats an age, like "3 days ago"."""
     days = int(seconds / _DAY_S)
     return "less than a day ago" if days < 1 else f"{days} day{'s' if days > 1 else ''} ago"
@@ -208,13 +212,13 @@ def _of_unfinished_queue(run: Run, queues: dict[str, bool]) -> bool:
         return False
     if queue not in queues:
         try:
-            queues[queue] = QueueFolder(queue, run.folder.parents[2]).unfinished() is not None
+            queues[queue] = QueueFolder(queue, run.folder.parents[2]).unfinished_run() is not None
         except SpotctlError:
             queues[queue] = True
     return queues[queue]
 
 
-def _loses(run: Run) -> str:
+def _describe_loss(run: Run) -> str:
     """Returns what would be lost for good: a model or a checkpoint that is stored nowhere else."""
     if (run.folder / "model.npz").exists():
         return "its model, which could not be written to its output"

@@ -35,16 +35,17 @@ def stopwatch() -> float:
     return time.monotonic()
 
 
-def pause(seconds: float) -> None:
+def sleep(seconds: float) -> None:
     """Waits for ``seconds`` real seconds."""
     time.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of grace.
+    """Names something real that should be done by the nominal moment ``due``; ``floor_s`` real seconds of
+    grace.
 
-    ``needs_work``: the training has to go on computing for it while time holds.
+    ``needs_work``: the training has to go on computing for it while time stands still.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Pause:
     """Records that nominal time stood still for an effect, ``real_s`` seconds long."""
 
     effect: Effect
@@ -65,7 +66,7 @@ class Hold:
 class Follower(Protocol):
     """Shows nominal time elsewhere, as in a machine's processes."""
 
-    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+    def release_until(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
         """Goes on from ``nominal``, which it showed at ``real`` (seconds since the epoch), to ``limit`` at
         most.
 
@@ -93,15 +94,15 @@ class TimeSource(Protocol):
         """
         ...
 
-    def holds(self) -> tuple[Hold, ...]:
+    def take_pauses(self) -> tuple[Pause, ...]:
         """Returns and forgets the pauses that ended since the last call."""
         ...
 
-    def follow(self, follower: Follower) -> None:
+    def add_follower(self, follower: Follower) -> None:
         """Tells ``follower`` how far time may go, from now on."""
         ...
 
-    def unfollow(self, follower: Follower) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         """Stops telling ``follower``. Harmless when repeated."""
         ...
 
@@ -126,13 +127,13 @@ class VirtualTime:
             raise RuntimeError("nothing is scheduled: virtual time would stand still forever")
         self._now = max(self._now, target)
 
-    def holds(self) -> tuple[Hold, ...]:
+    def take_pauses(self) -> tuple[Pause, ...]:
         return ()
 
-    def follow(self, follower: Follower) -> None:
+    def add_follower(self, follower: Follower) -> None:
         """Does nothing: nothing outside exists that could follow."""
 
-    def unfollow(self, follower: Follower) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         """Does nothing: nobody follows."""
 
 
@@ -145,7 +146,7 @@ class PacedTime:
         self._anchor = (float(start), time.monotonic())
         self._held: dict[Effect, float] = {}
         self._given_up: set[Effect] = set()
-        self._ended: list[Hold] = []
+        self._ended: list[Pause] = []
         self._looked = self._anchor[1]
         self._followers: list[Follower] = []
 
@@ -153,14 +154,14 @@ class PacedTime:
     def now(self) -> Instant:
         return self._now
 
-    def follow(self, follower: Follower) -> None:
+    def add_follower(self, follower: Follower) -> None:
         self._followers.append(follower)
-        self._lend(self._now)
+        self._extend_followers(self._now)
 
-    def unfollow(self, follower: Follower) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         self._followers = [other for other in self._followers if other is not follower]
 
-    def holds(self) -> tuple[Hold, ...]:
+    def take_pauses(self) -> tuple[Pause, ...]:
         ended, self._ended = tuple(self._ended), []
         return ended
 
@@ -173,20 +174,20 @@ class PacedTime:
         try:
             while True:
                 waiting = [effect for effect in unfinished() if effect not in self._given_up]
-                self._release(waiting)
+                self._end_pauses(waiting)
                 limit = min([e.due for e in waiting] + ([] if target is None else [target]), default=None)
-                if self._reach(limit) and not self._hold([e for e in waiting if e.due <= self._now]):
+                if self._move_to(limit) and not self._pause_for([e for e in waiting if e.due <= self._now]):
                     if limit == target:
                         return
                     continue  # a floor ran out: look again
-                self._lend(limit)
-                if poll(self._patience(limit)):
-                    self._reach(limit)
+                self._extend_followers(limit)
+                if poll(self._poll_seconds(limit)):
+                    self._move_to(limit)
                     return
         finally:
-            self._lend(self._now)
+            self._extend_followers(self._now)
 
-    def _reach(self, limit: Instant | None) -> bool:
+    def _move_to(self, limit: Instant | None) -> bool:
         """Moves to where the clock stands, never past ``limit``; returns whether it reached ``limit``."""
         self._forget_absence()
         nominal, real = self._anchor
@@ -206,7 +207,7 @@ class PacedTime:
         nominal, since = self._anchor
         self._anchor = (nominal, since + absent_s)
 
-    def _lend(self, limit: Instant | None) -> None:
+    def _extend_followers(self, limit: Instant | None) -> None:
         """Lets followers go on, to ``limit`` at most."""
         if not self._followers:
             return
@@ -216,9 +217,9 @@ class PacedTime:
         end = end if limit is None else min(end, float(limit))
         awaited = any(effect.needs_work for effect in self._held)
         for follower in self._followers:
-            follower.release(nominal, time.time() - (real - since), end, awaited=awaited)
+            follower.release_until(nominal, time.time() - (real - since), end, awaited=awaited)
 
-    def _hold(self, due: list[Effect]) -> bool:
+    def _pause_for(self, due: list[Effect]) -> bool:
         """Pauses time for ``due`` effects, and gives up on those whose floor ran out; returns whether it
         pauses.
         """
@@ -227,18 +228,18 @@ class PacedTime:
             since = self._held.setdefault(effect, real)
             if real - since >= effect.floor_s:
                 self._given_up.add(effect)
-                self._ended.append(Hold(effect, real - self._held.pop(effect), done=False))
+                self._ended.append(Pause(effect, real - self._held.pop(effect), done=False))
         if self._held:
             self._anchor = (float(self._now), real)
         return bool(self._held)
 
-    def _release(self, waiting: list[Effect]) -> None:
+    def _end_pauses(self, waiting: list[Effect]) -> None:
         real = time.monotonic()
         for effect in [effect for effect in self._held if effect not in waiting]:
-            self._ended.append(Hold(effect, real - self._held.pop(effect), done=True))
+            self._ended.append(Pause(effect, real - self._held.pop(effect), done=True))
             self._anchor = (float(self._now), real)
 
-    def _patience(self, limit: Instant | None) -> float:
+    def _poll_seconds(self, limit: Instant | None) -> float:
         if limit is None or self._held:
             return _SLICE_S
         nominal, real = self._anchor

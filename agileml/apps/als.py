@@ -40,8 +40,8 @@ def sweep_als(
             it. Each sweep lowers it, so there is a last one.
         seed: of the start values.
     """
-    user_code, users = _codes(user)
-    item_code, items = _codes(item)
+    user_code, users = _number_ids(user)
+    item_code, items = _number_ids(item)
     centred = (value - np.mean(value, dtype=np.float64)).astype(np.float32)
     squares = float(np.sum(np.square(centred, dtype=np.float64)))
     by_user = _Side(user_code, item_code, centred, users)
@@ -50,8 +50,8 @@ def sweep_als(
     factors = np.random.default_rng(seed).normal(size=(items, rank))
     before = np.inf
     while True:
-        people, _, user_penalty = by_user.solve(factors, regularization)
-        factors, explained, item_penalty = by_item.solve(people, regularization)
+        people, _, user_penalty = by_user.solve_rows(factors, regularization)
+        factors, explained, item_penalty = by_item.solve_rows(people, regularization)
         objective = squares - explained + regularization * user_penalty
         error = max(0.0, squares - explained - regularization * item_penalty)
         yield float(np.sqrt(error / len(value)))
@@ -73,7 +73,7 @@ class _Side:
         self._other = other[order]
         self._value = value[order]
 
-    def solve(self, factors: Floats, regularization: float) -> tuple[Floats, float, float]:
+    def solve_rows(self, factors: Floats, regularization: float) -> tuple[Floats, float, float]:
         """Solves every row's ridge regression on the other side's ``factors``, (rows, rank).
 
         Returns the solutions x; the sum of x'b over rows, where b is the right side; and the sum of
@@ -82,7 +82,7 @@ class _Side:
         rank = factors.shape[1]
         solved = np.empty((len(self._rows), rank))
         explained = penalty = 0.0
-        for rows, ratings, count in self._blocks():
+        for rows, ratings, count in self._equal_blocks():
             gathered = factors[self._other[ratings]].reshape(-1, count, rank)
             turned = gathered.transpose(0, 2, 1)
             normal = turned @ gathered + regularization * count * np.eye(rank)
@@ -93,7 +93,7 @@ class _Side:
             solved[self._rows[rows]] = found[:, :, 0]
         return solved, explained, penalty
 
-    def _blocks(self) -> Iterator[tuple[slice, slice, int]]:
+    def _equal_blocks(self) -> Iterator[tuple[slice, slice, int]]:
         """Gives places of rows that have equally many ratings, the places of those, and how many each has."""
         counts, firsts, rows = np.unique(self._counts, return_index=True, return_counts=True)
         rating = 0
@@ -106,7 +106,7 @@ class _Side:
                 rating += taken * count
 
 
-def _codes(ids: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.int32], int]:
+def _number_ids(ids: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.int32], int]:
     """Numbers the distinct ids from 0, and counts them. Hashing takes a tenth of sorting's time."""
     codes, distinct = pd.factorize(ids)
     return codes.astype(np.int32), len(distinct)

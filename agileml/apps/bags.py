@@ -51,15 +51,15 @@ def count_words(table: Table) -> tuple[Words, Ints]:
         if len(wrong):
             found = batch["count"][wrong[0]]
             raise ApplicationError(f"{table.location}: found the count {found}, expected 0 or more")
-        often.add(batch["word"], batch["count"])
+        often.add_keys(batch["word"], batch["count"])
         there = batch["count"] > 0
-        within.add(pairs.words_of_new(batch["doc"][there], batch["word"][there]))
-        documents.add(batch["doc"])
-    keys, counts = often.sums()
+        within.add_keys(pairs.words_of_new(batch["doc"][there], batch["word"][there]))
+        documents.add_keys(batch["doc"])
+    keys, counts = often.sums_by_key()
     in_documents = np.zeros(len(keys), np.int64)
-    found, documents_of = within.sums()
+    found, documents_of = within.sums_by_key()
     in_documents[np.searchsorted(keys, found)] = documents_of
-    return Words(keys, counts, in_documents), documents.sums()[0]
+    return Words(keys, counts, in_documents), documents.sums_by_key()[0]
 
 
 class _Pairs:
@@ -101,7 +101,7 @@ def measure_documents(table: Table, documents: Ints, words: Ints) -> Ints:
     return lengths
 
 
-def expand(rows: Arrays, documents: Ints, words: Ints) -> tuple[Ints, Ints, Ints]:
+def expand_counts(rows: Arrays, documents: Ints, words: Ints) -> tuple[Ints, Ints, Ints]:
     """Returns the kept words of a shard, document after document; each document's length; and its number.
 
     Words are places in ``words``, and documents are numbered by their places in ``documents``.

@@ -23,12 +23,12 @@ _INDEX = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _OUT = nb.float32[:, ::1]
 
 
-def _compiled(signature: Any) -> Callable[[Loop], Loop]:
+def _compile_loop(signature: Any) -> Callable[[Loop], Loop]:
     """Ahead of the first call, and kept on disk for the next process."""
     return cast("Callable[[Loop], Loop]", nb.njit(signature, cache=True, nogil=True))
 
 
-@_compiled(nb.float64(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
+@_compile_loop(nb.float64(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
 def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> float:
     """Add e q over each user's ratings to ``asked``, (users, rank); returns the sum of e^2.
 
@@ -50,7 +50,7 @@ def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: A
     return total
 
 
-@_compiled(nb.void(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
+@_compile_loop(nb.void(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
 def asked_of_items(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> None:
     """Add e p over each item's ratings to ``asked``, (items, rank)."""
     rank = people.shape[1]
@@ -66,7 +66,7 @@ def asked_of_items(people: Matrix, items: Matrix, ends: Any, item: Any, value: A
             rating += 1
 
 
-class Compiled:
+class CompiledPasses:
     """``mf.Passes``."""
 
     def __init__(self, shard: Arrays, items: Matrix) -> None:

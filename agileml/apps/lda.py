@@ -76,7 +76,7 @@ class LatentDirichletAllocation:
             return self._survey_bags(table, shards)
         often: Counter[str] = Counter()
         within: Counter[str] = Counter()
-        for texts in _batches(table):
+        for texts in _tokenized_batches(table):
             often.update(chain.from_iterable(texts))
             within.update(chain.from_iterable(map(set, texts)))
         most = self.share * table.rows
@@ -85,7 +85,7 @@ class LatentDirichletAllocation:
             raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
         kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
         is_kept = frozenset(kept).__contains__
-        lengths = np.array([sum(map(is_kept, text)) for texts in _batches(table) for text in texts])
+        lengths = np.array([sum(map(is_kept, text)) for texts in _tokenized_batches(table) for text in texts])
         first = self._first_rows(len(kept), lengths)
         return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
 
@@ -131,9 +131,11 @@ class LatentDirichletAllocation:
         documents, and words of the whole vocabulary.
         """
         if "doc" in rows:
-            word, lengths, numbers = bags.expand(rows, survey.common["documents"], survey.common["words"])
+            word, lengths, numbers = bags.expand_counts(
+                rows, survey.common["documents"], survey.common["words"]
+            )
         else:
-            word, lengths = _numbered(rows, survey)
+            word, lengths = _number_words(rows, survey)
         within = _from_zero(lengths)
         rows_of = -(-lengths // self.topics)
         state = np.repeat(survey.common["first"][numbers], rows_of) + _from_zero(rows_of)
@@ -167,7 +169,7 @@ class LatentDirichletAllocation:
         before = counts.topic.copy()
         for stripe in range(self.stripes):
             mine = np.flatnonzero(shard["stripe"] == stripe)
-            counts.draw(mine, chance.random(len(mine)))
+            counts.draw_topics(mine, chance.random(len(mine)))
         delta = np.zeros_like(values)
         delta[:words] = counts.of_words - values[:words]
         delta[words] = counts.of_topics - values[words]
@@ -197,7 +199,7 @@ class _Counts:
         self.of_topics = np.maximum(values[words].astype(np.float64), 0)
         self.topic = values[words + 1 :].reshape(-1)[shard["at"]].astype(np.int64)
         drawn = self.topic > 0
-        self._of_documents = self._tally(self._document[drawn], self.topic[drawn] - 1, documents)
+        self._of_documents = self._count_cells(self._document[drawn], self.topic[drawn] - 1, documents)
 
     def log_likelihood(self) -> float:
         """Of all words: the sum of log of the expected probability of each."""
@@ -207,40 +209,40 @@ class _Counts:
         likely = np.einsum("ij,ij->i", in_document[self._document], in_topic[self._word])
         return float(np.sum(np.log(likely)))
 
-    def draw(self, which: Ints, uniform: Floats) -> None:
+    def draw_topics(self, which: Ints, uniform: Floats) -> None:
         """New topics for some words at once, given those of all others."""
         word, document = self._word[which], self._document[which]
         known = self.topic[which] > 0
-        self._count(word[known], document[known], self.topic[which][known] - 1, -1)
+        self._adjust_counts(word[known], document[known], self.topic[which][known] - 1, -1)
         odds = (self._of_documents[document] + self._app.alpha) * (self.of_words[word] + self._app.eta)
         odds /= self.of_topics + self._norm
         below = np.cumsum(odds, axis=1)
         drawn = np.sum(below < (uniform * below[:, -1])[:, None], axis=1)
         self.topic[which] = drawn + 1
-        self._count(word, document, drawn, 1)
+        self._adjust_counts(word, document, drawn, 1)
 
-    def _count(self, word: Ints, document: Ints, topic: Ints, sign: int) -> None:
-        self.of_words += sign * self._tally(word, topic, len(self.of_words))
-        self._of_documents += sign * self._tally(document, topic, len(self._of_documents))
+    def _adjust_counts(self, word: Ints, document: Ints, topic: Ints, sign: int) -> None:
+        self.of_words += sign * self._count_cells(word, topic, len(self.of_words))
+        self._of_documents += sign * self._count_cells(document, topic, len(self._of_documents))
         self.of_topics += sign * np.bincount(topic, minlength=self._app.topics)
 
-    def _tally(self, row: Ints, topic: Ints, rows: int) -> Floats:
+    def _count_cells(self, row: Ints, topic: Ints, rows: int) -> Floats:
         cells = np.bincount(row * self._app.topics + topic, minlength=rows * self._app.topics)
         return cells.reshape(rows, self._app.topics).astype(np.float64)
 
 
-def _numbered(rows: Arrays, survey: Survey) -> tuple[Ints, Ints]:
+def _number_words(rows: Arrays, survey: Survey) -> tuple[Ints, Ints]:
     """The kept words of texts by their numbers, one text after the other, and how many each has."""
     number = {word: place for place, word in enumerate(survey.index["words"].tolist())}
-    texts = [[number[word] for word in _words(text) if word in number] for text in rows["text"]]
+    texts = [[number[word] for word in _split_words(text) if word in number] for text in rows["text"]]
     lengths = np.array([len(text) for text in texts], np.int64)
     return np.array([place for text in texts for place in text], np.int64), lengths
 
 
-def _batches(table: Table) -> Iterator[list[list[str]]]:
+def _tokenized_batches(table: Table) -> Iterator[list[list[str]]]:
     """Gives the words of each document, some documents at a time."""
     for batch in table.batches():
-        yield [_words(text) for text in batch["text"]]
+        yield [_split_words(text) for text in batch["text"]]
 
 
 def _from_zero(lengths: Ints) -> Ints:
@@ -248,5 +250,5 @@ def _from_zero(lengths: Ints) -> Ints:
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())

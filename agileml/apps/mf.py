@@ -79,11 +79,11 @@ class MatrixFactorization:
         """Shards are ranges of users with about equally many ratings."""
         people, things, total = Tally(), Tally(), 0.0
         for batch in table.batches():
-            people.add(batch["user"])
-            things.add(batch["item"])
+            people.add_keys(batch["user"])
+            things.add_keys(batch["item"])
             total += float(batch["value"].sum())
         count = table.rows
-        (users, user_ratings), (items, item_ratings) = people.sums(), things.sums()
+        (users, user_ratings), (items, item_ratings) = people.sums_by_key(), things.sums_by_key()
         ends = np.searchsorted(np.cumsum(user_ratings), np.arange(1, shards) * count / shards)
         return Survey(
             Shape(len(users) + len(items) + self.rank, self.rank),
@@ -109,15 +109,15 @@ class MatrixFactorization:
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
         """Ratings less their mean, sorted by user and by item; see ``_cut_shard``."""
         known = survey.common
-        user = _Coded.of(rows["user"], known["users"])
-        item = _Coded.of(rows["item"], known["items"])
+        user = _Coded.from_ids(rows["user"], known["users"])
+        item = _Coded.from_ids(rows["item"], known["items"])
         value = (rows["value"] - survey.index["mean"]).astype(np.float32)
         return _cut_shard(user, item, value, known["degree"], len(known["users"]), self.rank)
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         """Uniform in +-scale by row and column, whatever rows are asked for together."""
         cells = np.add.outer(rows * shape.columns, np.arange(shape.columns)).astype(np.uint64)
-        values: Matrix = ((2 * _hashed(cells, self.seed) - 1) * self.scale).astype(np.float32)
+        values: Matrix = ((2 * _hash_uniform(cells, self.seed) - 1) * self.scale).astype(np.float32)
         first = shape.rows - self.rank
         values[rows >= first] = np.eye(self.rank, dtype=np.float32)[rows[rows >= first] - first]
         return values
@@ -136,18 +136,18 @@ class MatrixFactorization:
         before, items, spread = np.split(values, [len(shard["users"]), len(values) - self.rank])
         if not count:
             return Outcome(Patch(self.rows(shard), np.zeros_like(values)), 0.0, 0.0)
-        passes: Passes = (_compiled_passes() if self.compiled else Vectorized)(shard, items)
+        passes: Passes = (_compiled_passes() if self.compiled else VectorizedPasses)(shard, items)
         asked, total = passes.by_user(before)
-        people, item_spread = before, _spread(items, shard["item_ratings"], count)
+        people, item_spread = before, _mean_outer_product(items, shard["item_ratings"], count)
         for step in range(self.user_steps):
             if step:
                 asked, _ = passes.by_user(people)
             asked -= self.regularization * shard["user_ratings"] * people
-            people = people + self._step(asked, item_spread, shard["user_ratings"])
+            people = people + self._preconditioned_step(asked, item_spread, shard["user_ratings"])
         asked = passes.by_item(people)
         asked -= self.regularization * shard["item_ratings"] * items
-        moved = self._step(asked, spread, shard["item_ratings_everywhere"])
-        spread_moved = shard["share"] * (_spread(people, shard["user_ratings"], count) - spread)
+        moved = self._preconditioned_step(asked, spread, shard["item_ratings_everywhere"])
+        spread_moved = shard["share"] * (_mean_outer_product(people, shard["user_ratings"], count) - spread)
         delta = np.concatenate([people - before, moved, spread_moved])
         return Outcome(Patch(self.rows(shard), delta), total, float(count))
 
@@ -168,7 +168,7 @@ class MatrixFactorization:
         user, item, value = joined.pop("user"), joined.pop("item"), joined.pop("value")
         return sweep_als(user, item, value, self.rank, self.regularization)
 
-    def _step(self, asked: Matrix, spread: Matrix, ratings: Matrix) -> Matrix:
+    def _preconditioned_step(self, asked: Matrix, spread: Matrix, ratings: Matrix) -> Matrix:
         """Of every row: ``asked`` is its negative gradient, ``ratings`` (rows, 1) its number of ratings."""
         hessian = spread + np.float32(self.regularization) * np.eye(self.rank, dtype=np.float32)
         length: Matrix = np.float32(self.step) / (1 + np.sqrt(np.float32(self.rank) / ratings)) ** 2
@@ -188,7 +188,7 @@ class Passes(Protocol):
         """The sum of e p_u over each item's ratings, (items, rank)."""
 
 
-class Vectorized:
+class VectorizedPasses:
     """By NumPy."""
 
     def __init__(self, shard: Arrays, items: Matrix) -> None:
@@ -196,17 +196,17 @@ class Vectorized:
         self._rated = items[shard["item"]]
 
     def by_user(self, people: Matrix) -> tuple[Matrix, float]:
-        error = self._error(people[self._shard["user"]])
+        error = self._residuals(people[self._shard["user"]])
         asked: Matrix = np.add.reduceat(error[:, None] * self._rated, self._shard["user_starts"], axis=0)
         return asked, float(np.sum(error.astype(np.float64) ** 2))
 
     def by_item(self, people: Matrix) -> Matrix:
         rating = people[self._shard["user"]]
-        terms = (self._error(rating)[:, None] * rating)[self._shard["by_item"]]
+        terms = (self._residuals(rating)[:, None] * rating)[self._shard["by_item"]]
         asked: Matrix = np.add.reduceat(terms, self._shard["item_starts"], axis=0)
         return asked
 
-    def _error(self, rating: Matrix) -> Matrix:
+    def _residuals(self, rating: Matrix) -> Matrix:
         error: Matrix = self._shard["value"] - np.sum(rating * self._rated, axis=1)
         return error
 
@@ -214,12 +214,12 @@ class Vectorized:
 def _compiled_passes() -> type[Passes]:
     """Raises ApplicationError where Numba is missing."""
     try:
-        from agileml.apps.compiled import Compiled
+        from agileml.apps.compiled import CompiledPasses
     except ImportError as error:
         raise ApplicationError(
             f"compiled: true needs Numba ({error}); pip install 'spotctl[fast]' wherever the job runs"
         ) from error
-    return Compiled
+    return CompiledPasses
 
 
 def _cut_shard(
@@ -229,8 +229,8 @@ def _cut_shard(
 
     ``degree``: how many ratings each item has in all shards.
     """
-    order = _order(item.at)
-    order = order[_order(user.at[order])]
+    order = _stable_order(item.at)
+    order = order[_stable_order(user.at[order])]
     user_at, item_at = user.at[order], item.at[order]
     user_ratings = np.bincount(user_at, minlength=len(user.rows))
     item_ratings = np.bincount(item_at, minlength=len(item.rows))
@@ -242,7 +242,7 @@ def _cut_shard(
         "value": value[order],
         "user_starts": np.cumsum(user_ratings) - user_ratings,
         "user_ratings": user_ratings.astype(np.float32)[:, None],
-        "by_item": _order(item_at),
+        "by_item": _stable_order(item_at),
         "item_starts": np.cumsum(item_ratings) - item_ratings,
         "item_ratings": item_ratings.astype(np.float32)[:, None],
         "item_ratings_everywhere": degree[item.rows].astype(np.float32)[:, None],
@@ -260,7 +260,7 @@ class _Coded:
     at: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, ids: Ints, known: Ints) -> _Coded:
+    def from_ids(cls, ids: Ints, known: Ints) -> _Coded:
         """Numbers the ``ids`` of a shard's ratings; ``known``: those of all shards, sorted."""
         from pandas import factorize  # hashing takes a tenth of sorting's time; no worker comes here
 
@@ -271,7 +271,7 @@ class _Coded:
         return cls(np.searchsorted(known, distinct[ascending]), place[codes])
 
 
-def _order(keys: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def _stable_order(keys: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Returns the stable order of small whole numbers from 0. NumPy sorts 16 bits by counting, in a quarter
     of the time that it takes to compare them."""
     order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
@@ -281,7 +281,7 @@ def _order(keys: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     return order
 
 
-def _hashed(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
+def _hash_uniform(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
     """Uniform in [0, 1], from (seed, cell) alone: splitmix64 (Steele, Lea and Flood, 2014, figure 17)."""
     place = np.uint64(1 + ((seed << 40) & (2**64 - 2**40)))
     mixed: npt.NDArray[np.uint64] = np.multiply(cells + place, _GOLDEN)
@@ -290,7 +290,7 @@ def _hashed(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
     return (mixed ^ (mixed >> np.uint64(31))) * 2.0**-64
 
 
-def _spread(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
+def _mean_outer_product(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
     """The mean of f f' over ``count`` ratings, (rank, rank); row k of ``factors`` has ``ratings[k]``."""
     weighted: Matrix = factors * ratings
     mean: Matrix = (weighted.T @ factors / count).astype(np.float32)

@@ -50,11 +50,13 @@ class LogisticRegression:
         gram, names = np.zeros((1, 1)), ""
         for batch in table.batches():
             classes = np.union1d(classes, batch["label"])
-            features = _features(batch)
+            features = _feature_matrix(batch)
             gram = gram + features.T @ features if len(gram) == features.shape[1] or not names else gram
-            if names not in ("", _names(batch)):
-                raise ApplicationError(f"{table.location}: some rows have {names}, others {_names(batch)}")
-            names = _names(batch)
+            if names not in ("", _feature_names(batch)):
+                raise ApplicationError(
+                    f"{table.location}: some rows have {names}, others {_feature_names(batch)}"
+                )
+            names = _feature_names(batch)
         penalty = np.full(len(gram), self.regularization)
         penalty[-1] = 0.0
         inverse = np.linalg.pinv(gram / 2 + np.diag(penalty), hermitian=True)
@@ -77,7 +79,7 @@ class LogisticRegression:
         common = dict(survey.common)
         label = np.searchsorted(common.pop("classes"), rows["label"])
         share = np.array(len(label) / common["rows"])
-        return {**common, "x": _features(rows), "label": label, "share": share}
+        return {**common, "x": _feature_matrix(rows), "label": label, "share": share}
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
         return np.zeros((len(rows), shape.columns), np.float32)
@@ -115,12 +117,12 @@ class LogisticRegression:
         return total / count
 
 
-def _features(batch: Arrays) -> Floats:
+def _feature_matrix(batch: Arrays) -> Floats:
     """All columns but the label, and ones for the intercept: (rows, features + 1)."""
     blocks = [values for name, values in batch.items() if name != "label"]
     return np.column_stack([*blocks, np.ones(len(batch["label"]))])
 
 
-def _names(batch: Arrays) -> str:
+def _feature_names(batch: Arrays) -> str:
     widths = {name: values.shape[1:] for name, values in batch.items() if name != "label"}
     return ", ".join(f"{name}[{width[0]}]" if width else name for name, width in widths.items())

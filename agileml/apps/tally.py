@@ -17,7 +17,7 @@ class Tally:
         self._waiting: list[tuple[Ints, Ints]] = []
         self._keys_waiting = 0
 
-    def add(self, keys: Ints, weights: Ints | None = None) -> None:
+    def add_keys(self, keys: Ints, weights: Ints | None = None) -> None:
         """Adds a weight to each key; None: 1.
 
         What waits is merged when it is as much as there is: each key few times, so that many batches of many
@@ -32,14 +32,14 @@ class Tally:
         self._waiting.append((found, sums))
         self._keys_waiting += len(found)
         if self._keys_waiting > len(self._keys):
-            self._merge()
+            self._merge_waiting()
 
-    def sums(self) -> tuple[Ints, Ints]:
+    def sums_by_key(self) -> tuple[Ints, Ints]:
         """Returns all keys, sorted, and the sum of each."""
-        self._merge()
+        self._merge_waiting()
         return self._keys, self._sums
 
-    def _merge(self) -> None:
+    def _merge_waiting(self) -> None:
         if not self._waiting:
             return
         keys = np.concatenate([self._keys, *(keys for keys, _ in self._waiting)])

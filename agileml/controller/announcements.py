@@ -63,7 +63,7 @@ def save_model(cluster: ClusterState) -> Result:
     if not cluster.all_served or min(cluster.completed_clock, cluster.consistent) < cluster.until:
         return cluster, ()
     resting = tuple(
-        replace(p, owner=p.backup or p.owner, backup=None, heir=None, detached=False)
+        replace(p, owner=p.backup or p.owner, backup=None, incoming_backup=None, detached=False)
         for p in cluster.partitions
     )
     keepers: dict[str, list[int]] = {}

@@ -36,7 +36,7 @@ from agileml.protocol.events import (
 )
 
 Commands: TypeAlias = tuple[Command, ...]
-Result: TypeAlias = "tuple[Cluster, Commands]"
+Result: TypeAlias = "tuple[ClusterState, Commands]"
 RoleEvent: TypeAlias = ServerReady | WorkerReady | ServerLost | WorkerLost
 
 
@@ -136,7 +136,7 @@ class ClusterState(Struct, frozen=True):
     """Machines by name, in the order in which they joined."""
     stage: Stage = Stage.ONE
     wanted: Stage | None = None
-    """The stage that the user of the machines decided on. None leaves it to measured costs or the thresholds."""
+    """The stage that whoever runs the machines decided on. None leaves it to costs or thresholds."""
     loads: LoadReports = field(default_factory=LoadReports)
     """What servers and workers reported that a clock costs, for automatic stages."""
     reached: Stage | None = None
@@ -249,7 +249,7 @@ class ClusterState(Struct, frozen=True):
         return any(name in partition.copy_holders for partition in self.partitions)
 
     def is_reliable(self, name: str | None) -> bool:
-        """Whether ``name`` is a live machine of the reliable tier. None and machines that are gone are not."""
+        """Whether ``name`` is a live machine of the reliable tier. None and lost machines are not."""
         machine = self.machines.get(name) if name is not None else None
         return machine is not None and machine.tier is Tier.RELIABLE
 
@@ -313,11 +313,11 @@ class ClusterState(Struct, frozen=True):
             raise self.violated_invariant(1, f"nobody sends {partition}")
 
     def _check_backup(self, partition: Partition) -> None:
-        heir = partition.incoming_backup.machine if partition.incoming_backup else None
-        for name in (partition.backup, heir):
+        incoming = partition.incoming_backup.machine if partition.incoming_backup else None
+        for name in (partition.backup, incoming):
             if name is not None and not (self.is_reliable(name) and self.live_server(name)):
                 raise self.violated_invariant(2, f"{partition}")
-        if self.is_reliable(partition.owner) or partition.backup or heir:
+        if self.is_reliable(partition.owner) or partition.backup or incoming:
             return
         # There is nobody to send a copy to, or it is sent once it is served.
         if self.assignable_servers(Tier.RELIABLE) and partition.standing is PartitionStatus.SERVED:

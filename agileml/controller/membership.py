@@ -154,13 +154,11 @@ def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
 
 def _without_copy(partition: Partition, name: str, consistent: int) -> Partition:
     """Returns ``partition`` after its copy on ``name`` died. Without its backup only B may be returned to."""
-    heir = (
-        partition.incoming_backup
-        if partition.incoming_backup and partition.incoming_backup.machine != name
-        else None
-    )
+    incoming = partition.incoming_backup
+    if incoming is not None and incoming.machine == name:
+        incoming = None
     backup = partition.backup if partition.backup != name else None
-    left = replace(partition, heir=heir, backup=backup)
+    left = replace(partition, incoming_backup=incoming, backup=backup)
     if backup is not partition.backup:
         left = replace(left, detached=True, safe=frozenset({consistent}))
     owner_died, source_died = partition.owner == name, partition.source == name

@@ -39,15 +39,15 @@ end.
 
 class ControllerProcess:
     def __init__(self, folder: JobFolder, machine: str) -> None:
-        job = folder.job()
+        job = folder.read_job()
         self._folder = folder
         self._timing = job.timing
         self._stop_after_s = job.stop.seconds
         self._core = Controller(job.setup, job.make_application().objective, job.stop.delta)
-        self._journal = ControllerJournal(folder.controller / "journal.jsonl", hash_rules())
+        self._journal = ControllerJournal(folder.controller_folder / "journal.jsonl", hash_rules())
         self._core.replay_journal(self._journal)
         self._checkpoint_at = time.monotonic()
-        self._listening = SilenceTimer(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agent_links())
+        self._silence = SilenceTimer(self._checkpoint_at, 2 * job.timing.repeat_s, self._core.agent_links())
         self._ending_at: float | None = None
         self._repeat_at = self._client_at = self._rests_until = 0.0
         self._client_waits = False
@@ -55,9 +55,9 @@ class ControllerProcess:
         self._confirm_at = math.inf
         self._context = zmq.Context(1)
         self._poller = zmq.Poller()
-        listen = folder.controller_endpoint() or folder.endpoint(machine)
-        self._listener = Listener(self._context, listen, folder.keys(), self._poller)
-        folder.tell_controller_endpoint(self._listener.endpoint)
+        listen = folder.controller_endpoint() or folder.machine_endpoint(machine)
+        self._listener = Listener(self._context, listen, folder.read_keys(), self._poller)
+        folder.write_controller_endpoint(self._listener.endpoint)
 
     def run(self) -> None:
         """Runs until the job is over and its client knows (or is silent for a lease), or nobody claims it."""
@@ -80,7 +80,7 @@ class ControllerProcess:
         """Whether the client never spoke, for so long that it must have died before it could."""
         if self._core.link_to(CLIENT).last_received:
             return False
-        return self._listening.silent_s(CLIENT) > self._timing.unclaimed_s
+        return self._silence.silent_s(CLIENT) > self._timing.unclaimed_s
 
     def _exchange_packets(self) -> None:
         """Waits for packets, acts on them, and sends what is new or due for repetition.
@@ -91,11 +91,11 @@ class ControllerProcess:
         self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
         time.sleep(max(0.0, self._rests_until - time.monotonic()))
         self._rests_until = time.monotonic() + _TOGETHER_S
-        self._listening.wake_up(time.monotonic())
+        self._silence.wake_up(time.monotonic())
         entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
             self._unconfirmed.add(sender)
-            self._listening.mark_heard(sender)
+            self._silence.mark_heard(sender)
             entries += self._core.receive_packet(sender, decode_packet(frame))
         self._act_on(entries)
         now = time.monotonic()
@@ -126,14 +126,14 @@ class ControllerProcess:
         for entry in entries:
             if isinstance(entry.event, MachineJoined):
                 # Starting many machines at once takes its time; the first sign of life ends the grace.
-                self._listening.mark_heard(agent_name(entry.event.machine), self._timing.lease_s)
+                self._silence.mark_heard(agent_name(entry.event.machine), self._timing.lease_s)
 
     def _notice_silence(self) -> None:
         """Declares the machines lost whose agents are silent."""
         silent = [
             self._core.observe_event(MachineLost(machine))
             for machine in self._core.cluster.machines
-            if self._listening.silent_s(agent_name(machine)) > self._timing.silence_s
+            if self._silence.silent_s(agent_name(machine)) > self._timing.silence_s
         ]
         self._act_on(silent)
 
@@ -150,7 +150,7 @@ class ControllerProcess:
         """Returns real seconds since the first clock began. A file keeps the moment for a restarted
         controller.
         """
-        record = self._folder.controller / "began"
+        record = self._folder.controller_folder / "began"
         if not record.exists():
             if not self._core.cluster.has_begun:
                 return 0.0
@@ -168,7 +168,7 @@ class ControllerProcess:
         for machine in self._core.cluster.machines:
             self._core.link_to(agent_name(machine))
         agents, limit_s = self._core.agent_links(), self._timing.silence_s
-        alive = [link for name, link in agents.items() if self._listening.silent_s(name) < limit_s]
+        alive = [link for name, link in agents.items() if self._silence.silent_s(name) < limit_s]
         for name, link in agents.items():
             link.send(EndMachine(name.removeprefix(agent_name(""))))
         until = time.monotonic() + _GOODBYE_S

@@ -59,7 +59,7 @@ def _backup_installed(cluster: ClusterState, partition: Partition, event: Instal
         partition,
         backup=event.machine,
         detached=False,
-        heir=None,
+        incoming_backup=None,
         safe=frozenset({cluster.consistent}),  # its own words follow
         completed=max(partition.completed, event.clock),
     )

@@ -127,7 +127,7 @@ def _roll_back(cluster: ClusterState, partition: Partition) -> tuple[Partition, 
     ]
     if partition.new_backup is not None:
         orders.append(Forget(partition.new_backup, partition.number, cluster.epoch))
-    return replace(partition, heir=None), orders
+    return replace(partition, incoming_backup=None), orders
 
 
 def _restore_partition(
@@ -159,4 +159,4 @@ def _restore_partition(
     # Machines that still have a copy from the cancelled move, or may yet receive one.
     stale = (name for name in partition.copy_holders if name not in (keeper, target))
     orders += [Forget(name, partition.number, cluster.epoch) for name in stale if cluster.live_server(name)]
-    return replace(restoring, heir=None), orders
+    return replace(restoring, incoming_backup=None), orders

@@ -76,7 +76,7 @@ class ClockCost(Struct, frozen=True):
     pushed_s: float
     """Seconds of one link for all that backups receive; 0 before anything was pushed."""
     straggling: float
-    """How far a worker beside a backup falls behind, as a share of the time that its machine receives pushes."""
+    """How far a worker beside a backup falls behind, as a share of the time its machine receives pushes."""
 
 
 class Footprint(Struct, frozen=True):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agileml.api import ApplicationError
-from agileml.data.sources import Format, format_of
+from agileml.data.sources import FileFormat, detect_format
 
 Column = npt.NDArray[Any]
 
@@ -24,17 +24,17 @@ def read_arrays(
     ``columns``: by the application's name the file's, which is a place in an array without names.
     """
     with filesystem.open(file, "rb") as raw, ExitStack() as stack:
-        if format_of(file) is Format.NPZ:
+        if detect_format(file) is FileFormat.NPZ:
             archive = stack.enter_context(ZipFile(raw))
             members = [stack.enter_context(archive.open(f"{name}.npy")) for name in columns.values()]
-            streams = [_blocks(member, rows) for member in members]
+            streams = [_read_blocks(member, rows) for member in members]
             for blocks in zip(*streams, strict=True):
                 if len({len(block) for block in blocks}) > 1:
                     named = ", ".join(columns.values())
                     raise ApplicationError(f"{file}: {named} have different numbers of rows")
                 yield dict(zip(columns, blocks, strict=True))
             return
-        for block in _blocks(raw, rows):
+        for block in _read_blocks(raw, rows):
             if block.dtype.names:
                 yield {name: block[column] for name, column in columns.items()}
             else:
@@ -52,7 +52,7 @@ def array_header(raw: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def _blocks(raw: Any, rows: int) -> Iterator[Column]:
+def _read_blocks(raw: Any, rows: int) -> Iterator[Column]:
     """The array of a ``.npy`` stream, some rows at a time. Raises ValueError where it is none."""
     shape, dtype = array_header(raw)
     row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))

@@ -48,7 +48,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class CompleteCheckpoint:
     """A checkpoint that can be resumed from; ``folder`` is its URL."""
 
     folder: str
@@ -57,9 +57,9 @@ class Whole:
 
 def write_partition(folder: str, partition: int, values: Matrix) -> None:
     """What cannot be written whole is removed: no later attempt would have room on a disk that is full."""
-    files, path = _open(folder)
+    files, path = _open_place(folder)
     files.makedirs(path, exist_ok=True)
-    file = _file(path, partition)
+    file = _partition_path(path, partition)
     try:
         with files.open(file, "wb") as out:
             np.savez(out, values=values)
@@ -71,29 +71,29 @@ def write_partition(folder: str, partition: int, values: Matrix) -> None:
 
 def read_partition(folder: str, partition: int) -> Matrix:
     """Raises CheckpointError where it is missing or not what was written."""
-    files, path = _open(folder)
+    files, path = _open_place(folder)
     try:
         with (
-            files.open(_file(path, partition), "rb") as source,
+            files.open(_partition_path(path, partition), "rb") as source,
             np.load(source, allow_pickle=False) as arrays,
         ):
             values: Matrix = arrays["values"]
     except Exception as error:  # of any file system's own kind, or of zip's
-        raise CheckpointError(f"partition {partition} of {folder}: {_told(error)}") from error
+        raise CheckpointError(f"partition {partition} of {folder}: {_format_error(error)}") from error
     return values
 
 
-def seal(folder: str, manifest: Manifest) -> None:
+def seal_checkpoint(folder: str, manifest: Manifest) -> None:
     """Make the folder a checkpoint, all at once."""
-    files, path = _open(folder)
+    files, path = _open_place(folder)
     unfinished = f"{path}/{_MANIFEST}.part"
     files.pipe_file(unfinished, json.dumps(asdict(manifest)).encode())
     files.mv(unfinished, f"{path}/{_MANIFEST}")
 
 
-def drop_before(folder: str, attempt: int) -> None:
+def drop_older(folder: str, attempt: int) -> None:
     """Remove what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``."""
-    files, path = _open(folder)
+    files, path = _open_place(folder)
     files.invalidate_cache()
     for entry in files.ls(path.rsplit("/", 1)[0], detail=False):
         number = entry.rstrip("/").rsplit("-", 1)[-1]
@@ -101,9 +101,9 @@ def drop_before(folder: str, attempt: int) -> None:
             files.rm(entry, recursive=True)
 
 
-def forget(place: str) -> None:
+def remove_checkpoints(place: str) -> None:
     """Remove what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
-    files, path = _open(_absolute(place))
+    files, path = _open_place(_absolute_place(place))
     try:
         files.invalidate_cache()
         entries = files.ls(path, detail=False) if files.exists(path) else []
@@ -111,29 +111,29 @@ def forget(place: str) -> None:
             if _RUN.fullmatch(entry.rstrip("/").rsplit("/", 1)[-1]):
                 files.rm(entry, recursive=True)
     except Exception as error:  # of any file system's own kind
-        raise CheckpointError(f"checkpoints in {place} cannot be removed: {_told(error)}") from error
+        raise CheckpointError(f"checkpoints in {place} cannot be removed: {_format_error(error)}") from error
 
 
-def newest(place: str) -> Whole | None:
+def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
     """The whole checkpoint of the highest clock in, or below, ``place``; None where there is none.
 
     Raises CheckpointError where the place cannot be read.
     """
     try:
-        files, path = _open(place)
+        files, path = _open_place(place)
         files.invalidate_cache()
         found = [
-            Whole(_located(files, name[: -len(_MANIFEST) - 1]), manifest)
+            CompleteCheckpoint(_format_location(files, name[: -len(_MANIFEST) - 1]), manifest)
             for depth in ("", "*/", "*/*/")
             for name in files.glob(f"{glob.escape(path)}/{depth}{_MANIFEST}")
-            if (manifest := _manifest(files.cat_file(name))) is not None
+            if (manifest := _parse_manifest(files.cat_file(name))) is not None
         ]
     except Exception as error:  # of any file system's own kind
-        raise CheckpointError(f"checkpoints in {place} cannot be read: {_told(error)}") from error
+        raise CheckpointError(f"checkpoints in {place} cannot be read: {_format_error(error)}") from error
     return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
 
 
-def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setup:
+def with_checkpoint_folders(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setup:
     """``setup`` with a run's own folder for checkpoints, starting from the newest one in ``resume`` if given.
 
     ``timed``: whether checkpoints are due by time as well. Raises CheckpointError where the place cannot
@@ -149,7 +149,7 @@ def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setu
         raise CheckpointError("checkpoint_s is set, but no place to keep checkpoints at")
     if not resume:
         return setup
-    whole = newest(_absolute(resume))
+    whole = newest_checkpoint(_absolute_place(resume))
     if whole is None:
         raise CheckpointError(f"there is no whole checkpoint in {resume}")
     wanted = Manifest(whole.manifest.clock, setup.partitions, setup.shards, shape.rows, shape.columns)
@@ -163,35 +163,35 @@ def with_places(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setu
     return replace(setup, start=whole.manifest.clock, resume=whole.folder)
 
 
-def begun_again(setup: Setup) -> Setup:
+def restart_setup(setup: Setup) -> Setup:
     """``setup`` of the same job, all of whose machines are gone: from its newest whole checkpoint on, or from
     where it began before if it got to none; with a folder of its own beside that of the first attempt.
 
     Raises CheckpointError where the checkpoints cannot be read or the place not be written.
     """
-    whole = newest(setup.checkpoints)
+    whole = newest_checkpoint(setup.checkpoints)
     again = replace(setup, checkpoints=_own_folder(setup.checkpoints.rpartition("/")[0]))
     return again if whole is None else replace(again, start=whole.manifest.clock, resume=whole.folder)
 
 
 def _own_folder(place: str) -> str:
-    folder = f"{_absolute(place).rstrip('/')}/{secrets.token_hex(4)}"
+    folder = f"{_absolute_place(place).rstrip('/')}/{secrets.token_hex(4)}"
     try:
-        files, path = _open(folder)
+        files, path = _open_place(folder)
         files.makedirs(path, exist_ok=True)
     except Exception as error:  # of any file system's own kind
-        raise CheckpointError(f"checkpoints cannot be kept at {place}: {_told(error)}") from error
+        raise CheckpointError(f"checkpoints cannot be kept at {place}: {_format_error(error)}") from error
     if not _is_local(files) and glob.has_magic(path):  # fsspec moves and removes what would match
         raise CheckpointError(f"checkpoints cannot be kept at {place}: name a place without *, ? and [")
     return folder
 
 
-def _absolute(place: str) -> str:
+def _absolute_place(place: str) -> str:
     """Processes of a job do not share a working directory."""
     return place if "://" in place else str(Path(place).resolve())
 
 
-def _open(place: str) -> tuple[Any, str]:
+def _open_place(place: str) -> tuple[Any, str]:
     """The file system of fsspec's, and the place there."""
     from fsspec.core import url_to_fs  # late: few processes come here
 
@@ -199,7 +199,7 @@ def _open(place: str) -> tuple[Any, str]:
     return files, path.rstrip("/")
 
 
-def _located(files: Any, path: str) -> str:
+def _format_location(files: Any, path: str) -> str:
     """A local path as it is, and else a URL: the name under which it was written."""
     return path if _is_local(files) else str(files.unstrip_protocol(path))
 
@@ -208,11 +208,11 @@ def _is_local(files: Any) -> bool:
     return "file" in files.protocol
 
 
-def _file(path: str, partition: int) -> str:
+def _partition_path(path: str, partition: int) -> str:
     return f"{path}/partition-{partition:05}.npz"
 
 
-def _manifest(content: bytes) -> Manifest | None:
+def _parse_manifest(content: bytes) -> Manifest | None:
     """None for what is no manifest of this format: then the folder is no checkpoint of ours."""
     try:
         data: dict[str, Any] = json.loads(content)
@@ -222,5 +222,5 @@ def _manifest(content: bytes) -> Manifest | None:
     return manifest if manifest.format == _FORMAT else None
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

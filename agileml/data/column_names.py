@@ -38,8 +38,8 @@ class Assignment:
         others = [name for name in self.columns if name not in self.layout.needed]
         told = ", ".join(needed)
         if others:
-            told += f"; {len(others)} more: {_listed(others)}"
-        return told + (f"; not used: {_listed(self.unused)}" if self.unused else "")
+            told += f"; {len(others)} more: {_join_names(others)}"
+        return told + (f"; not used: {_join_names(self.unused)}" if self.unused else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TextLayout:
     names: tuple[str, ...]
 
 
-class Naming:
+class ColumnNaming:
     """Assigns columns of files to those of an application.
 
     ``called``: the columns that the job names. Raises ColumnsError where the application has none such.
@@ -62,20 +62,20 @@ class Naming:
         self._called = {name: str(column) for name, column in called.items() if name != OTHERS}
         others = called.get(OTHERS)
         self._others = None if others is None else [others] if isinstance(others, str) else list(others)
-        fitting = [layout for layout in columns.layouts if self._called.keys() <= layout.needed.keys()]
+        fitting = [layout for layout in columns.all_layouts if self._called.keys() <= layout.needed.keys()]
         if not fitting:
-            raise ColumnsError(self._unknown())
+            raise ColumnsError(self._describe_unknown())
         if self._others is not None:
             fitting = [layout for layout in fitting if layout.others is not None]
         if not fitting:
             raise ColumnsError(f"the application reads no others; expected {columns}")
         self._layouts = tuple(fitting)
 
-    def of_names(self, file: str, names: Sequence[str]) -> Assignment:
+    def assign_names(self, file: str, names: Sequence[str]) -> Assignment:
         """Assigns the named columns of ``file``. Raises ColumnsError where one is missing or there twice."""
         if len(set(names)) == len(names):
             for layout in self._layouts:
-                found = self._assigned(layout, names)
+                found = self._try_layout(layout, names)
                 if found is not None:
                     return found
         has = ", ".join(names) or "(none)"
@@ -89,7 +89,7 @@ class Naming:
             f"like columns: {{{lacking}: {example}}}"
         )
 
-    def of_places(self, file: str, count: int) -> Assignment:
+    def assign_places(self, file: str, count: int) -> Assignment:
         """Assigns ``count`` columns without names: those that the job names by place, the others in order."""
         names = [str(place) for place in range(count)]
         fitting = [layout for layout in self._layouts if len(layout.needed) == count]
@@ -104,12 +104,12 @@ class Naming:
                 return self._with_others(layout, columns, names)
         raise ColumnsError(f"{file} has {count} columns without names; expected {self._columns}")
 
-    def of_nothing(self) -> Assignment:
+    def assign_empty(self) -> Assignment:
         """Assigns the columns of a file that is empty."""
         layout = self._layouts[0]
         return Assignment(layout, {name: name for name in layout.needed}, ())
 
-    def of_text(self, file: str, lines: Sequence[str]) -> TextLayout:
+    def detect_text_layout(self, file: str, lines: Sequence[str]) -> TextLayout:
         """Tells how a text file that begins with ``lines`` is written.
 
         Raises ColumnsError where its first line looks like a header of which the application knows nothing,
@@ -120,21 +120,26 @@ class Naming:
             if self._is_header(names):
                 return TextLayout(delimiter, True, tuple(names))
         if not all(column.isdecimal() for column in self._called.values()):
-            self.of_names(file, max(records.values(), key=len))  # the job names a column of a header
+            self.assign_names(file, max(records.values(), key=len))  # the job names a column of a header
         fitting = {d: names for d, names in records.items() if self._may_be_rows(names)}
         delimiter = max(fitting or [","], key=lambda d: len(records[d]))
         names = records[delimiter]
-        if not fitting and self._numeric == self._layouts and names and not any(map(_is_number, names)):
-            self.of_names(file, max(records.values(), key=len))
+        if (
+            not fitting
+            and self._numeric_layouts == self._layouts
+            and names
+            and not any(map(_is_number, names))
+        ):
+            self.assign_names(file, max(records.values(), key=len))
         return TextLayout(delimiter, False, tuple(str(place) for place in range(len(names))))
 
     @property
-    def _numeric(self) -> tuple[Columns, ...]:
+    def _numeric_layouts(self) -> tuple[Columns, ...]:
         return tuple(layout for layout in self._layouts if Kind.TEXT not in layout.needed.values())
 
     def _may_be_rows(self, fields: Sequence[str]) -> bool:
         """Whether a layout of numbers and keys has as many columns, and these hold numbers where it does."""
-        for layout in self._numeric:
+        for layout in self._numeric_layouts:
             kinds = list(layout.needed.values())
             kinds += [layout.others or Kind.KEY] * (len(fields) - len(kinds))
             numbers = [field for field, kind in zip(fields, kinds, strict=False) if kind is not Kind.KEY]
@@ -148,13 +153,15 @@ class Naming:
         known = {name for layout in self._layouts for name in layout.needed} | set(self._called.values())
         if any(name in known for name in names):
             return not all(map(_is_number, names))
-        return any(self._assigned(layout, names) is not None for layout in self._layouts)
+        return any(self._try_layout(layout, names) is not None for layout in self._layouts)
 
-    def _assigned(self, layout: Columns, names: Sequence[str]) -> Assignment | None:
+    def _try_layout(self, layout: Columns, names: Sequence[str]) -> Assignment | None:
         taken = set(self._called.values())
         columns: dict[str, str] = {}
         for name in layout.needed:
-            column = self._called.get(name) or _recognised(layout, name, [n for n in names if n not in taken])
+            column = self._called.get(name) or _recognise_column(
+                layout, name, [n for n in names if n not in taken]
+            )
             if column is None or column not in names:
                 return None
             columns[name] = column
@@ -173,8 +180,8 @@ class Naming:
         unused = tuple(name for name in rest if name not in wanted)
         return Assignment(layout, {**columns, **{name: name for name in wanted}}, unused)
 
-    def _unknown(self) -> str:
-        known = sorted({name for layout in self._columns.layouts for name in layout.needed})
+    def _describe_unknown(self) -> str:
+        known = sorted({name for layout in self._columns.all_layouts for name in layout.needed})
         wrong = next((name for name in self._called if name not in known), "")
         near = get_close_matches(wrong, known, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
@@ -183,16 +190,16 @@ class Naming:
         return f"the application reads no {wrong}{meant}; expected {self._columns}"
 
 
-def _recognised(layout: Columns, name: str, names: Sequence[str]) -> str | None:
+def _recognise_column(layout: Columns, name: str, names: Sequence[str]) -> str | None:
     """The column that is called as the application calls it, or else by its first alias that is there."""
     if name in names:
         return name
-    plain = {_plain(column): column for column in reversed(names)}
+    plain = {_normalise_name(column): column for column in reversed(names)}
     wanted = (name, *layout.aliases.get(name, ()))
-    return next((plain[_plain(alias)] for alias in wanted if _plain(alias) in plain), None)
+    return next((plain[_normalise_name(alias)] for alias in wanted if _normalise_name(alias) in plain), None)
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -204,5 +211,5 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _listed(names: Sequence[str], most: int = 6) -> str:
+def _join_names(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

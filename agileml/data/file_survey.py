@@ -13,25 +13,25 @@ import numpy as np
 
 from agileml.api import ApplicationError, Called, Columns
 from agileml.data.array_files import array_header
-from agileml.data.column_names import Assignment, Naming, TextLayout
+from agileml.data.column_names import Assignment, ColumnNaming, TextLayout
 from agileml.data.sources import (
     DOCWORD_COLUMNS,
     Docword,
-    Format,
+    FileFormat,
+    detect_format,
     docword_head,
     find_files,
     first_lines,
-    format_of,
 )
 
 _DOCWORD: Final = TextLayout(" ", False, DOCWORD_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileDescription:
     """Tells how one file is written. ``text`` and ``docword``: of text files, where they are such."""
 
-    format: Format
+    format: FileFormat
     assignment: Assignment
     text: TextLayout | None = None
     docword: Docword | None = None
@@ -48,22 +48,22 @@ class InputFiles:
         self, location: str, columns: Columns, called: Called, parquet_names: Callable[[Any, str], list[str]]
     ) -> None:
         self.filesystem, self.names = find_files(location)
-        self._naming = Naming(columns, called)
+        self._naming = ColumnNaming(columns, called)
         self._parquet_names = parquet_names
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, FileDescription] = {}
 
     @property
     def layout(self) -> Columns:
         """The layout of the first file that is not empty, of those that the application reads."""
         for name in self.names:
-            look = self._looked(name)
+            look = self._describe_once(name)
             if not look.empty:
                 return look.assignment.layout
-        return self._looked(self.names[0]).assignment.layout
+        return self._describe_once(self.names[0]).assignment.layout
 
-    def look(self, name: str) -> Look:
+    def describe_file(self, name: str) -> FileDescription:
         """Tells how a file is written. Raises ApplicationError where it has not the columns of the others."""
-        found, first = self._looked(name), self.layout
+        found, first = self._describe_once(name), self.layout
         if not found.empty and found.assignment.layout is not first:
             raise ApplicationError(
                 f"{name} has {', '.join(found.assignment.layout.needed)}, and other files have "
@@ -71,37 +71,43 @@ class InputFiles:
             )
         return found
 
-    def _looked(self, name: str) -> Look:
+    def _describe_once(self, name: str) -> FileDescription:
         if name not in self._looks:
-            self._looks[name] = self._look(name)
+            self._looks[name] = self._inspect_file(name)
         return self._looks[name]
 
-    def _look(self, name: str) -> Look:
-        form = format_of(name)
-        if form is Format.CSV:
-            return self._look_at_text(name)
-        if form is Format.SVMLIGHT:
-            return Look(form, self._naming.of_names(name, DOCWORD_COLUMNS))
-        if form is Format.PARQUET:
-            return Look(form, self._naming.of_names(name, self._parquet_names(self.filesystem, name)))
-        with _readable(name):
+    def _inspect_file(self, name: str) -> FileDescription:
+        form = detect_format(name)
+        if form is FileFormat.CSV:
+            return self._inspect_text(name)
+        if form is FileFormat.SVMLIGHT:
+            return FileDescription(form, self._naming.assign_names(name, DOCWORD_COLUMNS))
+        if form is FileFormat.PARQUET:
+            return FileDescription(
+                form, self._naming.assign_names(name, self._parquet_names(self.filesystem, name))
+            )
+        with _wrap_read_errors(name):
             found = _numpy_names(self.filesystem, name, form)
         if isinstance(found, int):
-            return Look(form, self._naming.of_places(name, found))
-        return Look(form, self._naming.of_names(name, found))
+            return FileDescription(form, self._naming.assign_places(name, found))
+        return FileDescription(form, self._naming.assign_names(name, found))
 
-    def _look_at_text(self, name: str) -> Look:
-        with _readable(name):
+    def _inspect_text(self, name: str) -> FileDescription:
+        with _wrap_read_errors(name):
             lines = first_lines(self.filesystem, name)
         if not lines:
-            return Look(Format.CSV, self._naming.of_nothing(), TextLayout(",", False, ()), empty=True)
+            return FileDescription(
+                FileFormat.CSV, self._naming.assign_empty(), TextLayout(",", False, ()), empty=True
+            )
         docword = docword_head(lines)
         if docword is not None:
-            return Look(Format.CSV, self._naming.of_names(name, DOCWORD_COLUMNS), _DOCWORD, docword)
-        text = self._naming.of_text(name, lines)
+            return FileDescription(
+                FileFormat.CSV, self._naming.assign_names(name, DOCWORD_COLUMNS), _DOCWORD, docword
+            )
+        text = self._naming.detect_text_layout(name, lines)
         if text.header:
-            return Look(Format.CSV, self._naming.of_names(name, text.names), text)
-        return Look(Format.CSV, self._naming.of_places(name, len(text.names)), text)
+            return FileDescription(FileFormat.CSV, self._naming.assign_names(name, text.names), text)
+        return FileDescription(FileFormat.CSV, self._naming.assign_places(name, len(text.names)), text)
 
 
 def describe_input(location: str, columns: Columns, called: Called) -> str:
@@ -110,7 +116,7 @@ def describe_input(location: str, columns: Columns, called: Called) -> str:
     Raises ApplicationError where a job with this input would be refused for its columns.
     """
     files = InputFiles(location, columns, called, parquet_names)
-    look = files.look(files.names[0])
+    look = files.describe_file(files.names[0])
     name = Path(files.names[0]).name
     which = name if len(files.names) == 1 else f"{len(files.names)} files, {name} first"
     return f"{which} ({_kind_of(look)}): {look.assignment}"
@@ -123,7 +129,7 @@ def parquet_names(filesystem: Any, name: str) -> list[str]:
     return parquet_columns(filesystem, name)
 
 
-def _kind_of(look: Look) -> str:
+def _kind_of(look: FileDescription) -> str:
     if look.docword is not None:
         return f"bag of words, {look.docword.documents:,} documents, {look.docword.rows:,} counts"
     if look.text is None:
@@ -135,10 +141,10 @@ def _kind_of(look: Look) -> str:
     return f"{header}{delimiter}"
 
 
-def _numpy_names(filesystem: Any, name: str, form: Format) -> list[str] | int:
+def _numpy_names(filesystem: Any, name: str, form: FileFormat) -> list[str] | int:
     """The names of its columns, or how many there are without names."""
     with filesystem.open(name, "rb") as raw:
-        if form is Format.NPZ:
+        if form is FileFormat.NPZ:
             with closing(ZipFile(raw)) as archive:
                 return [member.removesuffix(".npy") for member in archive.namelist()]
         shape, dtype = array_header(raw)
@@ -146,7 +152,7 @@ def _numpy_names(filesystem: Any, name: str, form: Format) -> list[str] | int:
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
+def _wrap_read_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, EOFError, BadZipFile) as error:

@@ -38,7 +38,7 @@ class Fingerprints:
     settled: bool
 
 
-def fingerprint(
+def fingerprint_input(
     location: str,
     known: Callable[[str, Stat], str | None],
     now_ns: int,
@@ -51,16 +51,16 @@ def fingerprint(
     """
     filesystem, names = find_files(location)
     found, stats, settled = [], {}, True
-    for name in [*names, *_vocabularies(filesystem, names)]:
+    for name in [*names, *_find_vocabularies(filesystem, names)]:
         label = name.rpartition("/")[2]
         if not is_local(filesystem):
-            identifier = _identifier(filesystem.info(name))
+            identifier = _content_identifier(filesystem.info(name))
             url = str(filesystem.unstrip_protocol(name))
-            found.append((url, identifier) if identifier else (label, _digest(filesystem, name, check)))
+            found.append((url, identifier) if identifier else (label, _hash_file(filesystem, name, check)))
             continue
         stats[name] = stat_of(name)
         digest = known(name, stats[name])
-        found.append((label, _digest(filesystem, name, check) if digest is None else digest))
+        found.append((label, _hash_file(filesystem, name, check) if digest is None else digest))
         settled = settled and now_ns - max(stats[name][1:3]) > _TICK_NS
     return Fingerprints(tuple(found), stats, settled)
 
@@ -75,7 +75,7 @@ def changed_since(location: str, before: Fingerprints) -> list[str]:
     return [
         url
         for url, name in urls.items()
-        if url in identified and _identifier(filesystem.info(name)) != identified[url]
+        if url in identified and _content_identifier(filesystem.info(name)) != identified[url]
     ]
 
 
@@ -98,7 +98,7 @@ def digest_of_package(folder: Path) -> str:
     return found.hexdigest()
 
 
-def _digest(filesystem: Any, name: str, check: Callable[[], None]) -> str:
+def _hash_file(filesystem: Any, name: str, check: Callable[[], None]) -> str:
     found = hashlib.sha256()
     with filesystem.open(name, "rb") as raw:
         while chunk := raw.read(_CHUNK):
@@ -107,7 +107,7 @@ def _digest(filesystem: Any, name: str, check: Callable[[], None]) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
-def _identifier(info: Mapping[str, Any]) -> str:
+def _content_identifier(info: Mapping[str, Any]) -> str:
     plain = {key.lower().replace("-", "").replace("_", ""): value for key, value in info.items()}
     for key in _IDENTIFIERS:
         value = plain.get(key.replace("_", ""))
@@ -116,7 +116,7 @@ def _identifier(info: Mapping[str, Any]) -> str:
     return ""
 
 
-def _vocabularies(filesystem: Any, names: list[str]) -> Iterator[str]:
+def _find_vocabularies(filesystem: Any, names: list[str]) -> Iterator[str]:
     for name in names:
         place = vocabulary_of(name)
         if place is not None and filesystem.exists(place):

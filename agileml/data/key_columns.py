@@ -55,7 +55,7 @@ class DistinctNames:
         self._connection = connection
         connection.execute("create temp table found (name varchar)")
 
-    def add(self, names: Names) -> None:
+    def add_names(self, names: Names) -> None:
         """Adds the names of an array."""
         frame = pd.DataFrame({"name": pd.unique(pd.Series(as_names(names)))})
         self._connection.register("frame", frame)
@@ -70,7 +70,7 @@ class DistinctNames:
             [file],
         )
 
-    def sorted(self) -> Names:
+    def sorted_names(self) -> Names:
         """Returns all names once, in the order of their bytes."""
         ordered = self._connection.execute("select distinct name from found order by name").df()
         names: Names = ordered["name"].to_numpy(dtype=object)
@@ -95,7 +95,7 @@ def hash_of_name(written: str) -> str:
     return f"coalesce({WHOLE_NUMBER.format(text)}, (hash({text}) >> 2)::bigint) + 0 * length({text})"
 
 
-def hashes(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def hash_names(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Returns a number for each name of an array, whatever other names there are."""
     found: npt.NDArray[np.int64] = (pd.util.hash_array(as_names(values)) >> 2).astype(np.int64)
     return found

@@ -14,7 +14,7 @@ def partition_file(partition: int) -> str:
     return f"partition-{partition:05}.npy"
 
 
-def assemble(place: ObjectFolder, partitions: int) -> Matrix:
+def assemble_model(place: ObjectFolder, partitions: int) -> Matrix:
     """The whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
     parts = []
     for partition in range(partitions):
@@ -27,5 +27,5 @@ def assemble(place: ObjectFolder, partitions: int) -> Matrix:
 
 
 def load_model(trained: Trained) -> Matrix:
-    """The model that ``agileml.run`` trained. Raises as ``assemble`` does."""
-    return assemble(ObjectFolder(trained.model), trained.partitions)
+    """The model that ``agileml.run`` trained. Raises as ``assemble_model`` does."""
+    return assemble_model(ObjectFolder(trained.model), trained.partitions)

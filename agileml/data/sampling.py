@@ -21,8 +21,8 @@ import numpy.typing as npt
 from agileml.api import ApplicationError, Arrays, Called, Columns, Counts, Kind
 from agileml.data.array_files import array_header
 from agileml.data.column_names import NONE_CALLED
-from agileml.data.file_survey import Look
-from agileml.data.sources import Format
+from agileml.data.file_survey import FileDescription
+from agileml.data.sources import FileFormat
 from agileml.data.tables import Table
 
 MOST_VALUES: Final = 1_000_000
@@ -55,13 +55,13 @@ class Sample(Table):
         self._whole = True
         for batch in super().batches():
             self._kept.append(batch)
-            self._values_read += sum(_values(values) for values in batch.values())
+            self._values_read += sum(_count_values(values) for values in batch.values())
             if self._values_read >= most_values:
                 self._whole = False
                 break
         self._rows = sum(len(next(iter(batch.values()))) for batch in self._kept)
 
-    def _names_source(self, look: Look) -> str:
+    def _names_source(self, look: FileDescription) -> str:
         """Looks for names in no more rows than may be read, and some: a pass over all of them takes long."""
         rows = self._most_values // max(1, len(look.assignment.columns)) + 2 * _BATCH_ROWS
         return f"(select * from {super()._names_source(look)} limit {rows})"
@@ -76,15 +76,15 @@ class Sample(Table):
         other._kept, other._rows = [rows], len(next(iter(rows.values())))
         return other
 
-    def counts(self) -> Counts:
+    def count_input(self) -> Counts:
         """Counts the whole input, as far as what was read tells."""
         names = tuple(self._kept[0])
         distinct = {
             name: len(np.unique(np.concatenate([batch[name] for batch in self._kept])))
             for name in names
-            if self._kind(name) is Kind.KEY
+            if self._column_kind(name) is Kind.KEY
         }
-        size = self._size(self._files)
+        size = self._total_bytes(self._files)
         rows, exact = (self.rows, True) if self._whole else self._rows_of_all()
         values = round(self._values_read / self.rows * rows)
         return Counts(len(self._files), size, names, rows, values, exact, self.rows, distinct)
@@ -96,10 +96,10 @@ class Sample(Table):
         rows, all_known = sum(rows for rows, _ in found), all(known for _, known in found)
         if len(looked_at) == len(self._files):
             return max(rows, self.rows), all_known
-        share = self._size(looked_at) / max(self._size(self._files), 1)
+        share = self._total_bytes(looked_at) / max(self._total_bytes(self._files), 1)
         return max(round(rows / share), self.rows), False
 
-    def _size(self, files: Sequence[str]) -> int:
+    def _total_bytes(self, files: Sequence[str]) -> int:
         return sum(int(self._filesystem.size(file) or 0) for file in files)
 
     def _rows_of(self, file: str) -> tuple[int, bool]:
@@ -112,17 +112,17 @@ class Sample(Table):
         if name.endswith(".npz"):
             with self._filesystem.open(file, "rb") as raw, ZipFile(raw) as archive:
                 return array_header(archive.open(archive.namelist()[0]))[0][0], True
-        look, size = self._input.look(file), self._size([file])
+        look, size = self._input.describe_file(file), self._total_bytes([file])
         if look.docword is not None:
             return look.docword.rows, True
-        mark = b":" if look.format is Format.SVMLIGHT else b"\n"
+        mark = b":" if look.format is FileFormat.SVMLIGHT else b"\n"
         return round(size / self._bytes_per(mark, file, size)), False
 
     def _rows_of_parquet(self, file: str) -> int:
         query = "select sum(num_rows) from parquet_file_metadata(?)"
         try:
-            with self._database() as connection:
-                found = connection.execute(query, [self._duck(file)]).fetchone()
+            with self._open_database() as connection:
+                found = connection.execute(query, [self._duckdb_name(file)]).fetchone()
         except duckdb.Error as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
         return int(found[0]) if found else 0
@@ -142,7 +142,7 @@ class Sample(Table):
         return read / max(rows, 1)
 
 
-def _values(column: npt.NDArray[Any]) -> int:
+def _count_values(column: npt.NDArray[Any]) -> int:
     """Numbers, or words."""
     if column.dtype.hasobject:
         return sum(text.count(" ") + 1 for text in column.tolist())

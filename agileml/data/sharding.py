@@ -19,9 +19,17 @@ from typing import Any, BinaryIO, Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from agileml.api import Application, ApplicationFault, Arrays, Called, Survey, asked, shown
+from agileml.api import (
+    Application,
+    ApplicationFault,
+    Arrays,
+    Called,
+    Survey,
+    calling_application,
+    format_rows,
+)
 from agileml.data.column_names import NONE_CALLED
-from agileml.data.shards import CutInput
+from agileml.data.shards import ShardWriter
 from agileml.data.tables import Table
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
@@ -32,7 +40,7 @@ _TAKEN: Final = frozenset({"model", "file", "allow_pickle"})
 """What no array of an index is called: the model beside it is, and NumPy's savez takes the others itself."""
 _TRIED: Final = 3
 """Rows of the model whose start values are looked at before anything starts."""
-Rowed: TypeAlias = dict[str, npt.NDArray[Any]]
+NumberedRows: TypeAlias = dict[str, npt.NDArray[Any]]
 """Some rows: their columns, and their numbers."""
 
 
@@ -51,38 +59,38 @@ def cut_input(
     batch of the input and each shard, and may raise to give up.
     """
     table = Table(source, app.columns, after_batch=check, called=called)
-    with asked("survey"):
+    with calling_application("survey"):
         survey = app.survey(table, shards)
-    _require(survey, Survey, "survey")
-    survey = replace(survey, shape=_whole(survey.shape))
-    meanings = _arrays(survey.index, "survey, as index,")
+    _require_type(survey, Survey, "survey")
+    survey = replace(survey, shape=_integral_shape(survey.shape))
+    meanings = _check_arrays(survey.index, "survey, as index,")
     if taken := sorted(_TAKEN & meanings.keys()):
         raise ApplicationFault(f"survey, as index, gave {', '.join(taken)}; call these arrays otherwise")
     first_rows = np.arange(min(_TRIED, survey.shape.rows), dtype=np.int64)
-    with asked("initial"):
+    with calling_application("initial"):
         values = app.initial(first_rows, survey.shape)
     _check_initial(values, len(first_rows), survey.shape)
-    out = CutInput(place)
-    dealt = _in_order(table, shards) if survey.key is None else _by_key(table, survey, shards)
+    out = ShardWriter(place)
+    dealt = _shards_in_order(table, shards) if survey.key is None else _shards_by_key(table, survey, shards)
     with closing(dealt):  # its files on the disk go, whatever ends this
         for shard, rows in enumerate(dealt):
-            _put(app, rows, survey, shard, out)
+            _write_shard(app, rows, survey, shard, out)
             del rows  # before the next shard's are read
             check()
     out.finish(survey.shape, meanings)
     return survey.shape
 
 
-def _in_order(table: Table, shards: int) -> Generator[Rowed, None, None]:
+def _shards_in_order(table: Table, shards: int) -> Generator[NumberedRows, None, None]:
     """Gives the rows of each shard, where shards are ranges of the rows: as they are read."""
     ends = [-(-table.rows * (shard + 1) // shards) for shard in range(shards)]
-    parts: list[Rowed] = []
+    parts: list[NumberedRows] = []
     first = shard = 0
-    for batch in _numbered(table):
+    for batch in _number_rows(table):
         rows, taken = len(batch[_NUMBERS]), 0
         while ends[shard] <= first + rows:
             parts.append({name: values[taken : ends[shard] - first] for name, values in batch.items()})
-            rows_of_shard = _joined(parts)
+            rows_of_shard = _join_parts(parts)
             yield rows_of_shard
             del rows_of_shard
             taken, shard = ends[shard] - first, shard + 1
@@ -92,17 +100,17 @@ def _in_order(table: Table, shards: int) -> Generator[Rowed, None, None]:
         first += rows
 
 
-def _by_key(table: Table, survey: Survey, shards: int) -> Generator[Rowed, None, None]:
+def _shards_by_key(table: Table, survey: Survey, shards: int) -> Generator[NumberedRows, None, None]:
     """Gives the rows of each shard, where shards are ranges of a column: dealt out to files on the disk."""
     with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
         spill = _Spill(Path(scratch))
-        for batch in _numbered(table):
-            spill.deal(batch, _shard_of(batch, survey, shards))
+        for batch in _number_rows(table):
+            spill.append_rows(batch, _shard_of(batch, survey, shards))
         for shard in range(shards):
-            yield spill.take(shard)
+            yield spill.take_shard(shard)
 
 
-def _numbered(table: Table) -> Iterator[Arrays]:
+def _number_rows(table: Table) -> Iterator[Arrays]:
     """Gives the table's batches, with the number of each row beside its columns."""
     first = 0
     for batch in table.batches():
@@ -111,22 +119,22 @@ def _numbered(table: Table) -> Iterator[Arrays]:
         first += rows
 
 
-def _joined(parts: list[Rowed]) -> Rowed:
+def _join_parts(parts: list[NumberedRows]) -> NumberedRows:
     """Puts parts together column by column, and empties them: only one column is there twice."""
     joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in tuple(parts[0])}
     parts.clear()
     return joined
 
 
-def _put(app: Application, rows: Rowed, survey: Survey, shard: int, out: CutInput) -> None:
+def _write_shard(app: Application, rows: NumberedRows, survey: Survey, shard: int, out: ShardWriter) -> None:
     numbers = rows.pop(_NUMBERS)
-    with asked(f"prepare, of shard {shard},"):
+    with calling_application(f"prepare, of shard {shard},"):
         prepared = app.prepare(rows, numbers, survey)
-    arrays = _arrays(prepared, "prepare")
-    with asked(f"rows, of shard {shard},"):
+    arrays = _check_arrays(prepared, "prepare")
+    with calling_application(f"rows, of shard {shard},"):
         read = app.rows(arrays)
     _check_rows(read, survey.shape)
-    out.shard(shard, arrays, read)
+    out.write_shard(shard, arrays, read)
 
 
 def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.integer[Any]]:
@@ -136,24 +144,24 @@ def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.inte
     keys = batch[survey.key]
     if keys.dtype.hasobject or keys.ndim != 1:
         raise ApplicationFault(f"survey gave the key {survey.key}, expected the name of a column of numbers")
-    splits = _array(survey.splits, "survey, as splits, gave")
+    splits = _as_array(survey.splits, "survey, as splits, gave")
     if splits.dtype.kind not in "iuf" or splits.shape != (shards - 1,) or np.any(splits[1:] < splits[:-1]):
         raise ApplicationFault(
-            f"survey gave the splits {shown(splits)}; to cut the input by {survey.key} into {shards} shards "
-            f"takes {shards - 1} numbers in ascending order"
+            f"survey gave the splits {format_rows(splits)}; to cut the input by {survey.key} "
+            f"into {shards} shards takes {shards - 1} numbers in ascending order"
         )
     return np.searchsorted(splits, keys, side="left")
 
 
-def _require(found: object, kind: type, said_by: str) -> None:
+def _require_type(found: object, kind: type, said_by: str) -> None:
     """Raises ApplicationFault where what was found is not of that kind."""
     if not isinstance(found, kind):
         raise ApplicationFault(f"{said_by} gave {type(found).__name__}, expected {kind.__name__}")
 
 
-def _whole(shape: Shape) -> Shape:
+def _integral_shape(shape: Shape) -> Shape:
     """Of Python's own numbers, which JSON takes. Raises ApplicationFault where it is no model's shape."""
-    _require(shape, Shape, "survey, as shape,")
+    _require_type(shape, Shape, "survey, as shape,")
     try:
         whole = Shape(index(shape.rows), index(shape.columns))
     except TypeError:
@@ -163,13 +171,13 @@ def _whole(shape: Shape) -> Shape:
     return whole
 
 
-def _arrays(given: object, said_by: str) -> Arrays:
+def _check_arrays(given: object, said_by: str) -> Arrays:
     """Raises ApplicationFault where these are no arrays by name, or such as only pickling could keep."""
-    _require(given, Mapping, said_by)
+    _require_type(given, Mapping, said_by)
     named = cast(Mapping[Any, Any], given)
     if unnamed := [name for name in named if not isinstance(name, str)]:
         raise ApplicationFault(f"{said_by} gave an array called {unnamed[0]!r}, expected text")
-    arrays = {name: _array(values, f"{said_by} gave {name}:") for name, values in named.items()}
+    arrays = {name: _as_array(values, f"{said_by} gave {name}:") for name, values in named.items()}
     if objects := [name for name, array in arrays.items() if array.dtype.hasobject]:
         raise ApplicationFault(
             f"{said_by} gave {', '.join(objects)}: arrays of Python objects cannot be kept, "
@@ -178,7 +186,7 @@ def _arrays(given: object, said_by: str) -> Arrays:
     return arrays
 
 
-def _array(given: object, told: str) -> npt.NDArray[Any]:
+def _as_array(given: object, told: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(given)
     except Exception as error:  # lists of unequal length, or a library's own that cannot be converted
@@ -187,18 +195,19 @@ def _array(given: object, told: str) -> npt.NDArray[Any]:
 
 def _check_rows(rows: Rows, shape: Shape) -> None:
     """Raises ApplicationFault where these cannot be the rows of the model that a shard reads."""
-    _require(rows, np.ndarray, "rows")
+    _require_type(rows, np.ndarray, "rows")
     if rows.dtype != np.int64 or rows.ndim != 1:
         raise ApplicationFault(f"rows gave {rows.dtype} {rows.shape}, expected int64 (n,)")
     if len(rows) and not (rows[0] >= 0 and rows[-1] < shape.rows and np.all(np.diff(rows) > 0)):
         raise ApplicationFault(
-            f"rows gave {shown(rows)}, expected rows of the model: sorted, unique, from 0 to {shape.rows - 1}"
+            f"rows gave {format_rows(rows)}, expected rows of the model: "
+            f"sorted, unique, from 0 to {shape.rows - 1}"
         )
 
 
 def _check_initial(values: Matrix, count: int, shape: Shape) -> None:
     """Raises ApplicationFault where these cannot be the start values of so many rows."""
-    _require(values, np.ndarray, "initial")
+    _require_type(values, np.ndarray, "initial")
     expected = (count, shape.columns)
     if values.shape != expected or values.dtype != np.float32:
         raise ApplicationFault(
@@ -213,33 +222,33 @@ class _Spill:
         self._folder = folder
         self._empty: Arrays = {}
 
-    def deal(self, batch: Arrays, shard_of: npt.NDArray[np.integer[Any]]) -> None:
+    def append_rows(self, batch: Arrays, shard_of: npt.NDArray[np.integer[Any]]) -> None:
         self._empty = {name: values[:0] for name, values in batch.items()}
         order = np.argsort(shard_of, kind="stable")
         numbers, starts = np.unique(shard_of[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            with self._file(number).open("ab") as out:
+            with self._shard_file(number).open("ab") as out:
                 for values in batch.values():
-                    _write(out, values[places])
+                    _write_array(out, values[places])
 
-    def take(self, number: int) -> Rowed:
+    def take_shard(self, number: int) -> NumberedRows:
         """The shard's rows in their order; the file is gone afterwards."""
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
-        file = self._file(number)
+        file = self._shard_file(number)
         if file.exists():
             with file.open("rb") as held:
                 size = file.stat().st_size
                 while held.tell() < size:
                     for name, known in parts.items():
-                        known.append(_read(held, text=self._empty[name].dtype.hasobject))
+                        known.append(_read_array(held, text=self._empty[name].dtype.hasobject))
             file.unlink()
         return {name: np.concatenate(known) for name, known in parts.items()}
 
-    def _file(self, number: int) -> Path:
+    def _shard_file(self, number: int) -> Path:
         return self._folder / f"{number:05}"
 
 
-def _write(out: BinaryIO, values: npt.NDArray[Any]) -> None:
+def _write_array(out: BinaryIO, values: npt.NDArray[Any]) -> None:
     """Text as the lengths of its UTF-8 and all its bytes: NumPy's own strings are as wide as the longest."""
     if not values.dtype.hasobject:
         np.save(out, values)
@@ -249,7 +258,7 @@ def _write(out: BinaryIO, values: npt.NDArray[Any]) -> None:
     np.save(out, np.frombuffer(b"".join(encoded), np.uint8))
 
 
-def _read(held: BinaryIO, *, text: bool) -> npt.NDArray[Any]:
+def _read_array(held: BinaryIO, *, text: bool) -> npt.NDArray[Any]:
     first: npt.NDArray[Any] = np.load(held, allow_pickle=False)
     if not text:
         return first

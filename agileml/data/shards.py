@@ -23,7 +23,7 @@ from agileml.node.arrays import Rows
 from agileml.node.object_folder import ObjectFolder
 
 
-class Input:
+class ShardReader:
     """Reads anew whenever it is asked. Raises ApplicationError where ``place`` holds no cut input."""
 
     def __init__(self, place: str | Path) -> None:
@@ -34,40 +34,40 @@ class Input:
         except FileNotFoundError as error:
             raise ApplicationError(f"{place} holds no cut input (no shape.json)") from error
 
-    def shard(self, number: int) -> Arrays:
-        return self._arrays(f"shard-{number:05}.npz")
+    def read_shard(self, number: int) -> Arrays:
+        return self._read_arrays(f"shard-{number:05}.npz")
 
-    def rows(self, number: int) -> Rows:
+    def read_rows(self, number: int) -> Rows:
         """The model's rows that the shard reads, sorted and unique."""
         with self._place.open_for_reading(f"rows-{number:05}.npy") as held:
             rows: Rows = np.load(held, allow_pickle=False)
         return rows
 
-    def index(self) -> Arrays:
-        return self._arrays("index.npz")
+    def read_index(self) -> Arrays:
+        return self._read_arrays("index.npz")
 
-    def _arrays(self, name: str) -> Arrays:
+    def _read_arrays(self, name: str) -> Arrays:
         with self._place.open_for_reading(name) as held, np.load(held, allow_pickle=False) as arrays:
             return dict(arrays)
 
 
-class CutInput:
-    """Writes what ``Input`` reads; ``finish`` comes last."""
+class ShardWriter:
+    """Writes what ``ShardReader`` reads; ``finish`` comes last."""
 
     def __init__(self, place: str | Path) -> None:
         self._place = ObjectFolder(place)
 
-    def shard(self, number: int, arrays: Arrays, rows: Rows) -> None:
+    def write_shard(self, number: int, arrays: Arrays, rows: Rows) -> None:
         with self._place.open_for_writing(f"rows-{number:05}.npy") as out:
             np.save(out, rows)
-        self._save(f"shard-{number:05}.npz", arrays)
+        self._save_arrays(f"shard-{number:05}.npz", arrays)
 
     def finish(self, shape: Shape, index: Arrays) -> None:
-        self._save("index.npz", index)
+        self._save_arrays("index.npz", index)
         with self._place.open_for_writing("shape.json") as out:
             out.write(json.dumps([shape.rows, shape.columns]).encode())
 
-    def _save(self, name: str, arrays: Arrays) -> None:
+    def _save_arrays(self, name: str, arrays: Arrays) -> None:
         """As NumPy's ``savez``, which has a use of its own for some names. Raises ValueError for objects."""
         with self._place.open_for_writing(name) as out, ZipFile(out, "w") as archive:
             for key, array in arrays.items():

@@ -19,7 +19,7 @@ from typing import Any, Final
 from agileml.api import ApplicationError
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     NPY = "npy"
@@ -30,12 +30,12 @@ class Format(StrEnum):
 _TEXTS: Final = (".csv", ".tsv", ".txt", ".dat", ".data")
 """``.dat`` and ``.data`` are MovieLens', ``.txt`` is UCI's."""
 _SVMLIGHT: Final = (".svm", ".libsvm", ".svmlight")
-_SUFFIXES: Final[Mapping[str, Format]] = {
-    **{f"{suffix}{packed}": Format.CSV for suffix in _TEXTS for packed in ("", ".gz")},
-    ".parquet": Format.PARQUET,
-    ".npy": Format.NPY,
-    ".npz": Format.NPZ,
-    **{f"{suffix}{packed}": Format.SVMLIGHT for suffix in _SVMLIGHT for packed in ("", ".gz")},
+_SUFFIXES: Final[Mapping[str, FileFormat]] = {
+    **{f"{suffix}{packed}": FileFormat.CSV for suffix in _TEXTS for packed in ("", ".gz")},
+    ".parquet": FileFormat.PARQUET,
+    ".npy": FileFormat.NPY,
+    ".npz": FileFormat.NPZ,
+    **{f"{suffix}{packed}": FileFormat.SVMLIGHT for suffix in _SVMLIGHT for packed in ("", ".gz")},
 }
 DOCWORD_HEAD: Final = 3
 """Lines at the beginning of a docword file: documents, words of the vocabulary, rows."""
@@ -64,7 +64,7 @@ def find_files(location: str) -> tuple[Any, list[str]]:
         if glob.has_magic(path) and not filesystem.exists(path):
             found = [file for file in filesystem.glob(path) if filesystem.isfile(file)]
         elif filesystem.isdir(path):
-            found = _data_among([file for file in filesystem.find(path) if _suffix(file)])
+            found = _data_among([file for file in filesystem.find(path) if _known_suffix(file)])
         else:
             found = [path] if filesystem.exists(path) else []
     except Exception as error:  # of any file system's own kind: no credentials, say
@@ -74,13 +74,13 @@ def find_files(location: str) -> tuple[Any, list[str]]:
     if not found:
         raise ApplicationError(f"there is no file {location}")
     for file in found:
-        format_of(file)
+        detect_format(file)
     return filesystem, sorted(found)
 
 
-def format_of(file: str) -> Format:
+def detect_format(file: str) -> FileFormat:
     """Returns what the file's name says that it is. Raises ApplicationError where it says nothing known."""
-    suffix = _suffix(file)
+    suffix = _known_suffix(file)
     if suffix is None:
         known = ", ".join(suffix for suffix in _SUFFIXES if not suffix.endswith(".gz"))
         raise ApplicationError(f"{file} is of no known kind; expected a name in {known}, or text in .gz")
@@ -153,5 +153,5 @@ def _may_be_notes(file: str) -> bool:
     return name.endswith(".txt") and not name.startswith("docword.")
 
 
-def _suffix(file: str) -> str | None:
+def _known_suffix(file: str) -> str | None:
     return next((suffix for suffix in _SUFFIXES if file.lower().endswith(suffix)), None)

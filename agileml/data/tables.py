@@ -26,18 +26,18 @@ import pandas as pd
 from agileml.api import ApplicationError, Arrays, Called, Columns, Kind
 from agileml.data.array_files import read_arrays
 from agileml.data.column_names import NONE_CALLED, TextLayout
-from agileml.data.file_survey import InputFiles, Look, parquet_names
+from agileml.data.file_survey import FileDescription, InputFiles, parquet_names
 from agileml.data.key_columns import (
     WHOLE_NUMBER,
     DistinctNames,
     as_names,
     columns_with_names,
+    hash_names,
     hash_of_name,
-    hashes,
     number_names,
     number_of_name,
 )
-from agileml.data.sources import DOCWORD_HEAD, Docword, Format, format_of, is_local, read_vocabulary
+from agileml.data.sources import DOCWORD_HEAD, Docword, FileFormat, detect_format, is_local, read_vocabulary
 
 Column: TypeAlias = npt.NDArray[Any]
 
@@ -97,7 +97,7 @@ class Table:
     def named(self, name: str, keys: npt.NDArray[np.int64]) -> Column:
         """Returns what ``keys`` of the key column ``name`` are in the input: numbers, or names as text."""
         names = self._key_names.get(name)
-        if names is None and name == "word" and (vocabulary := self._vocabulary()) is not None:
+        if names is None and name == "word" and (vocabulary := self._read_words()) is not None:
             return np.array(vocabulary)[keys - 1]
         return keys if names is None else names[keys].astype(np.str_)
 
@@ -116,7 +116,7 @@ class Table:
         """
         rows = 0
         for file in self._files:
-            for batch in self._of_file(file):
+            for batch in self._read_file(file):
                 rows += len(next(iter(batch.values())))
                 yield batch
                 self._after_batch()
@@ -124,21 +124,25 @@ class Table:
             raise ApplicationError(f"{self.location} has no rows")
         self._rows = rows
 
-    def _of_file(self, file: str) -> Iterator[Arrays]:
-        read = self._in_numpy if format_of(file) in (Format.NPY, Format.NPZ) else self._in_duckdb
+    def _read_file(self, file: str) -> Iterator[Arrays]:
+        read = (
+            self._read_with_numpy
+            if detect_format(file) in (FileFormat.NPY, FileFormat.NPZ)
+            else self._read_with_duckdb
+        )
         first = 0
-        with self._readable(file):
+        with self._wrap_read_errors(file):
             for raw in read(file):
-                yield {name: self._checked(file, first, name, values) for name, values in raw.items()}
+                yield {name: self._convert_column(file, first, name, values) for name, values in raw.items()}
                 first += len(next(iter(raw.values())))
 
     @contextmanager
-    def _readable(self, file: str) -> Iterator[None]:
+    def _wrap_read_errors(self, file: str) -> Iterator[None]:
         """Raises ApplicationError, which names the file, for what goes wrong while it is read."""
         try:
             yield
         except duckdb.Error as error:
-            told = _told(str(error))
+            told = _describe_error(str(error))
             expected = f"; expected the columns {self.layout}" if told.startswith(", line ") else ""
             raise ApplicationError(f"{file}{told}{expected}") from error
         except (OSError, ValueError, EOFError, BadZipFile, csv.Error) as error:
@@ -146,18 +150,18 @@ class Table:
 
     # ---- columns -------------------------------------------------------------------------------
 
-    def _kind(self, name: str) -> Kind | None:
+    def _column_kind(self, name: str) -> Kind | None:
         return self.layout.needed.get(name, self.layout.others)
 
-    def _checked(self, file: str, first: int, name: str, values: Column | pd.Series[Any]) -> Column:
+    def _convert_column(self, file: str, first: int, name: str, values: Column | pd.Series[Any]) -> Column:
         """``values`` by their kind; ``first``: how many rows of the file came before them."""
-        kind = self._kind(name) or Kind.TEXT
+        kind = self._column_kind(name) or Kind.TEXT
         if kind is Kind.TEXT and isinstance(values, pd.Series):
             values = values.fillna("")  # CSV does not tell empty text from none
         found = values.to_numpy() if isinstance(values, pd.Series) else values
         missing = np.asarray(pd.isna(values)).reshape(len(found), -1).any(axis=1)
         if missing.any():
-            raise self._wrong(file, first, name, kind, int(np.argmax(missing)), None)
+            raise self._wrong_value(file, first, name, kind, int(np.argmax(missing)), None)
         if kind is Kind.TEXT:
             return found.astype(object)
         if found.dtype.kind not in "iufb":
@@ -170,119 +174,129 @@ class Table:
         wrong = ~fits.reshape(len(found), -1).all(axis=1)
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise self._wrong(file, first, name, kind, row, repr(found[row].tolist()))
+            raise self._wrong_value(file, first, name, kind, row, repr(found[row].tolist()))
         return found.astype(np.int64) if whole else converted
 
-    def _wrong(
+    def _wrong_value(
         self, file: str, first: int, name: str, kind: Kind, row: int, held: str | None
     ) -> ApplicationError:
         """``held``: what is there, as far as it is known; of CSV it can be read again."""
-        if held is None and format_of(file) is Format.CSV:
-            held = self._written(file, name, first + row)
+        if held is None and detect_format(file) is FileFormat.CSV:
+            held = self._read_cell(file, name, first + row)
         where = f"{file}, row {first + row + 1}, column {name}"
         return ApplicationError(f"{where}: found {held or 'nothing'}, expected {_EXPECTED[kind]}")
 
     # ---- keys ----------------------------------------------------------------------------------
 
     @property
-    def _keys(self) -> list[str]:
+    def _key_columns(self) -> list[str]:
         return [name for name, kind in self.layout.needed.items() if kind is Kind.KEY]
 
     @property
     def _key_names(self) -> Mapping[str, Column]:
         """By key column the names in it, sorted; nothing of columns that hold whole numbers alone."""
         if self._names is None:
-            keys = self._keys if self.exact_keys else []
+            keys = self._key_columns if self.exact_keys else []
             named: set[str] = set()
             for file in self._files if keys else ():
-                with self._readable(file):
+                with self._wrap_read_errors(file):
                     named |= self._holding_names(file, [name for name in keys if name not in named])
-            self._names = {name: self._distinct(name) for name in keys if name in named}
+            self._names = {name: self._distinct_names(name) for name in keys if name in named}
         return self._names
 
     def _holding_names(self, file: str, keys: Sequence[str]) -> set[str]:
         """Returns which of the key columns hold anything but whole numbers in ``file``."""
-        look = self._input.look(file)
+        look = self._input.describe_file(file)
         columns = {name: look.assignment.columns[name] for name in keys}
-        if not keys or look.empty or look.format is Format.SVMLIGHT:
+        if not keys or look.empty or look.format is FileFormat.SVMLIGHT:
             return set()
-        if look.format in (Format.NPY, Format.NPZ):
+        if look.format in (FileFormat.NPY, FileFormat.NPZ):
             blocks = next(read_arrays(self._filesystem, file, columns, 1), {})
             return {name for name, block in blocks.items() if block.dtype.kind in "US"}
-        wanted = {name: _identifier(column) for name, column in columns.items()}
-        with self._database() as connection:
-            return columns_with_names(connection, self._names_source(look), self._duck(file), wanted)
+        wanted = {name: _quote_identifier(column) for name, column in columns.items()}
+        with self._open_database() as connection:
+            return columns_with_names(connection, self._names_source(look), self._duckdb_name(file), wanted)
 
-    def _names_source(self, look: Look) -> str:
+    def _names_source(self, look: FileDescription) -> str:
         """What DuckDB is to look for names in: all of the file."""
-        return _source(look)
+        return _table_expression(look)
 
-    def _distinct(self, name: str) -> Column:
-        with self._database() as connection:
+    def _distinct_names(self, name: str) -> Column:
+        with self._open_database() as connection:
             found = DistinctNames(connection)
             for file in self._files:
-                look = self._input.look(file)
+                look = self._input.describe_file(file)
                 column = look.assignment.columns[name]
-                with self._readable(file):
-                    if look.format in (Format.NPY, Format.NPZ):
+                with self._wrap_read_errors(file):
+                    if look.format in (FileFormat.NPY, FileFormat.NPZ):
                         for block in read_arrays(self._filesystem, file, {name: column}, self._batch_rows):
-                            found.add(block[name])
+                            found.add_names(block[name])
                     elif not look.empty:
-                        found.add_query(self._names_source(look), self._duck(file), _identifier(column))
-            return found.sorted()
+                        found.add_query(
+                            self._names_source(look), self._duckdb_name(file), _quote_identifier(column)
+                        )
+            return found.sorted_names()
 
     # ---- formats -------------------------------------------------------------------------------
 
-    def _in_duckdb(self, file: str) -> Iterator[Mapping[str, Any]]:
+    def _read_with_duckdb(self, file: str) -> Iterator[Mapping[str, Any]]:
         """Text and Parquet."""
-        look = self._input.look(file)
+        look = self._input.describe_file(file)
         if look.empty:
             return iter(())
-        text = look.format is not Format.PARQUET
+        text = look.format is not FileFormat.PARQUET
         parsed = {}
         for name, column in look.assignment.columns.items():
-            written = _identifier(column)
+            written = _quote_identifier(column)
             if name in self._key_names:
                 parsed[name] = number_of_name(name, written)
-            elif self._kind(name) is Kind.KEY and not self.exact_keys:
+            elif self._column_kind(name) is Kind.KEY and not self.exact_keys:
                 parsed[name] = hash_of_name(written)
             else:
-                parsed[name] = _FROM_TEXT[self._kind(name) or Kind.TEXT].format(written) if text else written
-        rows = self._sql(file, _source(look), parsed)
-        return rows if look.docword is None else _whole(file, look.docword, rows)
+                parsed[name] = (
+                    _FROM_TEXT[self._column_kind(name) or Kind.TEXT].format(written) if text else written
+                )
+        rows = self._run_query(file, _table_expression(look), parsed)
+        return rows if look.docword is None else _check_docword(file, look.docword, rows)
 
-    def _in_numpy(self, file: str) -> Iterator[Mapping[str, Any]]:
+    def _read_with_numpy(self, file: str) -> Iterator[Mapping[str, Any]]:
         """Names have their numbers in the place of them."""
-        columns = self._input.look(file).assignment.columns
+        columns = self._input.describe_file(file).assignment.columns
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
         for batch in read_arrays(self._filesystem, file, columns, self._batch_size(columns)):
             found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
             if not self.exact_keys:
-                found |= {name: hashes(batch[name]) for name in self._keys if batch[name].dtype.kind in "US"}
+                found |= {
+                    name: hash_names(batch[name])
+                    for name in self._key_columns
+                    if batch[name].dtype.kind in "US"
+                }
             yield {**batch, **found}
 
-    def _written(self, file: str, name: str, row: int) -> str | None:
-        look = self._input.look(file)
-        with self._database() as connection:
-            column = _identifier(look.assignment.columns[name])
-            query = f"select {column} from {_source(look)} limit 1 offset {row}"
-            found = connection.execute(query, [self._duck(file)]).fetchone()
+    def _read_cell(self, file: str, name: str, row: int) -> str | None:
+        look = self._input.describe_file(file)
+        with self._open_database() as connection:
+            column = _quote_identifier(look.assignment.columns[name])
+            query = f"select {column} from {_table_expression(look)} limit 1 offset {row}"
+            found = connection.execute(query, [self._duckdb_name(file)]).fetchone()
         return None if found is None or found[0] is None else repr(found[0])
 
-    def _vocabulary(self) -> list[str] | None:
+    def _read_words(self) -> list[str] | None:
         """The words of a docword file, where it has a vocabulary beside it."""
-        docword = self._input.look(self._files[0]).docword
+        docword = self._input.describe_file(self._files[0]).docword
         if docword is None:
             return None
         return read_vocabulary(self._filesystem, self._files[0], docword.words)
 
-    def _sql(self, file: str, source: str, selected: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    def _run_query(self, file: str, source: str, selected: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """``selected``: names, and the expressions for them."""
-        columns = ", ".join(f"{expression} as {_identifier(name)}" for name, expression in selected.items())
-        with self._database() as connection:
+        columns = ", ".join(
+            f"{expression} as {_quote_identifier(name)}" for name, expression in selected.items()
+        )
+        with self._open_database() as connection:
             for name, names in self._key_names.items():
                 number_names(connection, name, names)
-            result = connection.execute(f"select {columns} from {source}", [self._duck(file)])
+            result = connection.execute(f"select {columns} from {source}", [self._duckdb_name(file)])
             while len(frame := result.fetch_df_chunk(self._batch_size(selected) // _VECTOR_ROWS)):
                 yield {name: frame[name] for name in selected}
 
@@ -291,27 +305,27 @@ class Table:
         vectors = _BATCH_CELLS // len(columns) // _VECTOR_ROWS
         return min(self._batch_rows, max(1, vectors) * _VECTOR_ROWS)
 
-    def _database(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        return _database(self._filesystem)
+    def _open_database(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return _open_database(self._filesystem)
 
-    def _duck(self, file: str) -> str:
-        return _duck(self._filesystem, file)
+    def _duckdb_name(self, file: str) -> str:
+        return _duckdb_name(self._filesystem, file)
 
 
 def parquet_columns(filesystem: Any, file: str) -> list[str]:
     """Returns the columns of a Parquet file. Raises ApplicationError where it is none."""
     try:
-        with _database(filesystem) as connection:
+        with _open_database(filesystem) as connection:
             described = connection.execute(
-                "describe select * from read_parquet(?)", [_duck(filesystem, file)]
+                "describe select * from read_parquet(?)", [_duckdb_name(filesystem, file)]
             )
             return [row[0] for row in described.fetchall()]
     except duckdb.Error as error:
-        raise ApplicationError(f"{file}{_told(str(error))}") from error
+        raise ApplicationError(f"{file}{_describe_error(str(error))}") from error
 
 
 @contextmanager
-def _database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
     """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec.
 
     Raises KeyboardInterrupt for what a signal ends, for which DuckDB has errors of its own.
@@ -332,21 +346,23 @@ def _database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _duck(filesystem: Any, file: str) -> str:
+def _duckdb_name(filesystem: Any, file: str) -> str:
     """DuckDB takes every name for a pattern."""
     return glob.escape(file if is_local(filesystem) else str(filesystem.unstrip_protocol(file)))
 
 
-def _source(look: Look) -> str:
+def _table_expression(look: FileDescription) -> str:
     """The table that DuckDB makes of a file, which is its parameter; text stays text."""
-    if look.format is Format.SVMLIGHT:
+    if look.format is FileFormat.SVMLIGHT:
         return SVMLIGHT_SOURCE
     return (
         "read_parquet(?)" if look.text is None else _read_csv(look.text, DOCWORD_HEAD if look.docword else 0)
     )
 
 
-def _whole(file: str, head: Docword, batches: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _check_docword(
+    file: str, head: Docword, batches: Iterator[Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
     """Raises ApplicationError where a docword file has other rows than it says, or words beyond its last."""
     rows = 0
     for batch in batches:
@@ -374,9 +390,9 @@ def _fits_int64(values: Column) -> npt.NDArray[np.bool_]:
 
 def _read_csv(layout: TextLayout, skip: int = 0) -> str:
     """Returns the table function by which DuckDB reads a text file, all of it as text."""
-    types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in layout.names)
+    types = ", ".join(f"{_quote_literal(name)}: 'VARCHAR'" for name in layout.names)
     return (
-        f"read_csv(?, header = {layout.header}, skip = {skip}, delim = {_literal(layout.delimiter)}, "
+        f"read_csv(?, header = {layout.header}, skip = {skip}, delim = {_quote_literal(layout.delimiter)}, "
         f"auto_detect = false, columns = {{{types}}})"
     )
 
@@ -397,11 +413,11 @@ SVMLIGHT_SOURCE: Final = """(
 """A row for each pair of an svmlight file; documents are its lines, from 0."""
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -410,7 +426,7 @@ _WRITTEN: Final = re.compile(r"Original Line:\s?(.*)")
 _COUNT: Final = re.compile(r"Expected Number of Columns: \d+ Found: \d+")
 
 
-def _told(error: str) -> str:
+def _describe_error(error: str) -> str:
     """What DuckDB found wrong, without its advice: where and what."""
     line, written = _LINE.search(error), _WRITTEN.search(error)
     if line is None or written is None:

@@ -36,7 +36,7 @@ class Trained:
     stages: tuple[Stage, ...]
 
 
-def summary(said: Iterable[Upward], partitions: int) -> Trained:
+def summarize_run(said: Iterable[Upward], partitions: int) -> Trained:
     """Of all that was said of a job that finished. Raises ValueError of one that did not."""
     heard = tuple(said)
     finished = next((word for word in heard if isinstance(word, Finished)), None)

@@ -1,4 +1,4 @@
-"""What runs on a machine, whatever its job is.
+"""Runs on every machine, whatever its job is.
 
 ``agent`` starts and ends processes, ``hosts`` starts machines, ``programs`` runs any program that can
 checkpoint, ``transport`` carries messages. ``liveness.py`` tells a silent peer from one that nobody listened

@@ -1,4 +1,4 @@
-"""The two kinds of arrays that travel between processes."""
+"""Names the two kinds of arrays that travel between processes."""
 
 from __future__ import annotations
 

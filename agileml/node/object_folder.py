@@ -1,7 +1,8 @@
-"""Folders that every machine can reach: on this disk, or behind any URL that fsspec knows (``s3://...``).
+"""Reads and writes folders that every machine can reach: on this disk, or behind any URL that fsspec knows
+(``s3://...``).
 
-A file appears complete or not at all. Local folders never import fsspec, since every process of a job
-comes through here and most jobs have nothing but local folders.
+A file appears complete or not at all. Local folders never import fsspec, since every process of a job comes
+through here and most jobs have nothing but local folders.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 
 
 class ObjectFolder:
-    """``location``: a local path, or a URL; made when something is first written."""
+    """A folder. ``location``: a local path, or a URL; made when something is first written."""
 
     def __init__(self, location: str | Path) -> None:
         self.location = str(location)
@@ -27,7 +28,7 @@ class ObjectFolder:
 
     @contextmanager
     def open_for_writing(self, name: str) -> Iterator[BinaryIO]:
-        """The file ``name``, replaced when the block ends well. Raises OSError.
+        """Opens the file ``name``, which is replaced when the block ends well. Raises OSError.
 
         Behind a URL the bytes are gathered in memory: object stores take files whole.
         """
@@ -50,7 +51,7 @@ class ObjectFolder:
     def check_writable(self) -> None:
         """Raises OSError, or what its file system raises, unless files can be written there.
 
-        Leaves nothing: a folder that is not there yet is tried in the first one above it that is.
+        Leaves nothing behind. A folder that does not exist yet is tried in the first one above it that does.
         """
         probe = f"probe-{secrets.token_hex(4)}"
         place = self if self._is_url else ObjectFolder(_first_existing(Path(self.location)))
@@ -62,7 +63,7 @@ class ObjectFolder:
             (Path(place.location) / probe).unlink()
 
     def open_for_reading(self, name: str) -> BinaryIO:
-        """Raises FileNotFoundError, or another OSError."""
+        """Opens a file. Raises FileNotFoundError, or another OSError."""
         if self._is_url:
             return io.BytesIO(self._filesystem.cat_file(f"{self._root}/{name}"))
         return (Path(self.location) / name).open("rb")
@@ -88,5 +89,5 @@ class ObjectFolder:
 
 
 def _first_existing(path: Path) -> Path:
-    """``path``, or the first of the folders above it that is there."""
+    """Returns ``path``, or the first of the folders above it that exists."""
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

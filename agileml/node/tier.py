@@ -1,4 +1,4 @@
-"""The two kinds of machines: those that stay, and those that may be taken away."""
+"""Names the two kinds of machines: those that stay, and those that may be taken away."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the elasticity controller orders, and what it says of it upwards: its answers to ``events``.
+"""Defines what the elasticity controller orders, and what it reports upwards: its answers to ``events``.
 
-A command goes to one role of a machine (a server, or the worker for ``Assign``), or upwards to whoever runs
-the machines. Everything here is a frozen value that survives JSON (see ``wire.py``).
+A command goes to one role of a machine (a server, or the worker for ``Assign``), or upwards to the client
+that runs the machines. Everything here is a frozen value that survives JSON (see ``wire.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agileml.protocol.events import Peer, Stage
 
 
 class Create(Struct, frozen=True):
-    """To a server: make this partition and serve it, whatever it holds of it.
+    """To a server: make this partition and serve it, whatever you hold of it.
 
     At clock 0 from the application's initial values, later from the checkpoint in ``folder``.
     """
@@ -32,11 +32,11 @@ class Create(Struct, frozen=True):
 class Handover(Struct, frozen=True):
     """To the serving server: stop serving, send everything of the partition to ``target``.
 
-    The copy stays frozen until Forget, whole enough to be handed over again should the target die, or
-    to be served again: then ``target`` is the machine itself. ``keep_backup``: go on as the partition's
-    BackupPS (stage 1 to 2). ``to_backup``: the target already holds the backup, so only what it lacks is
-    sent, with the end-of-life flag (stage 2 to 1, or when the whole transient tier leaves). A target that
-    is not the backup pushes to ``backup`` again whatever it may lack, since the source may be gone by then.
+    The copy stays frozen until Forget, complete enough to be handed over again should the target die, or to
+    be served again: then ``target`` is the machine itself. ``keep_backup``: go on as the partition's BackupPS
+    (stage 1 to 2). ``to_backup``: the target already holds the backup, so only what it lacks is sent, with
+    the end-of-life flag (stage 2 to 1, or when the whole transient tier leaves). A target that is not the
+    backup pushes to ``backup`` again whatever it may lack, since the source may be gone by then.
     """
 
     machine: str
@@ -48,13 +48,15 @@ class Handover(Struct, frozen=True):
     keep_backup: bool
     to_backup: bool
     backup: Peer | None
-    """Whom the target pushes to from then on; None on a reliable machine, or while there is nobody."""
+    """The server that the target pushes to from then on; None on a reliable machine, or
+    while there is none.
+    """
 
 
 class BackUp(Struct, frozen=True):
-    """To the serving server: send a copy to ``target`` and push to that from now on, and to nobody else.
+    """To the serving server: send a copy to ``target``, and push to that alone from now on.
 
-    Whoever followed before keeps what it has, for a roll-back, until the copy has arrived.
+    The previous backup keeps what it has, for a roll-back, until the copy has arrived.
     """
 
     machine: str
@@ -65,9 +67,10 @@ class BackUp(Struct, frozen=True):
 
 
 class Restore(Struct, frozen=True):
-    """To the keeper of a lost partition: undo to clock B, take on ``generation``, send that to ``target``.
+    """To the recovery source of a lost partition: undo to clock B, take on ``generation``, send that to
+    ``target``.
 
-    The keeper is the backup, and stays it unless ``target`` is itself: then it serves, without a backup.
+    The source is the backup, and stays it unless ``target`` is itself: then it serves, without a backup.
     """
 
     machine: str
@@ -123,10 +126,10 @@ class Assign(Struct, frozen=True):
 
     ``routes`` names every partition; one on its way is still shown where it was served last, and refused
     there until a later version says where it went. ``clock`` is the first clock that may be incomplete;
-    deltas that servers already have are dropped there, so starting too early is harmless. ``until``: the
-    last clock of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
+    deltas that servers already have are dropped there, so starting too early is harmless. ``until``: the last
+    clock of the job. ``drain``: finish the clock in hand within ``notice_s``, push it, answer Drained.
     ``preload``: shards to load next, for they may become yours; answered by Loaded, as all loading is.
-    ``delivered``: of some shards the last clock that an owner before pushed everywhere, ``clock`` or later.
+    ``delivered``: of some shards the last clock that a previous owner pushed everywhere, ``clock`` or later.
     """
 
     machine: str

@@ -1,4 +1,4 @@
-"""Sockets around the pure cores: one end of a control link, and a role's data plane. ZeroMQ throughout.
+"""Wraps sockets around the pure cores: one end of a control link, and a role's data plane. ZeroMQ throughout.
 
 A socket is used by one thread. Sends never block: what cannot be delivered is the business of the links
 (control) or of the next assignment (data).
@@ -24,19 +24,23 @@ from agileml.protocol.telemetry import ObjectiveReport
 from agileml.protocol.wire import Control, decode_messages, decode_packet, encode_messages, encode_packet
 
 _LOOK_AGAIN_MS: Final = 50
-"""For the file in which the controller of a job on a network says where it listens."""
+"""The time between two looks for the file in which the controller of a job on a network says where it
+listens.
+"""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""
 _NEWS_EVERY_S: Final = 0.02
-"""Between two packets of nothing but such news; the first after a pause goes at once."""
+"""The time between two packets of nothing but such news; the first after a pause goes at once."""
 CONFIRM_WITHIN_S: Final = 0.02
-"""For a confirmation that has nothing to go with. Well below the time after which anything is repeated."""
+"""How long a confirmation waits for a packet to go with. Well below the time after which anything is
+repeated.
+"""
 
 
 class ControllerAddress(Protocol):
     """Where the controller of a job is found: the job's folder (``agileml.job.JobFolder``)."""
 
-    def keys(self) -> CurveKeys | None:
+    def read_keys(self) -> CurveKeys | None:
         """Returns the keys of a job on a network; None where all processes share one machine."""
 
     def controller_endpoint(self) -> str | None:
@@ -44,9 +48,9 @@ class ControllerAddress(Protocol):
 
 
 class ControlEnd:
-    """The end of a control link that calls: of a role, an agent or a client, to the controller.
+    """The end of a control link that connects: from a role, an agent or a client to the controller.
 
-    It may be made before the controller says where it is, and calls as soon as it does.
+    It may be made before the controller says where it is, and connects as soon as it does.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class ControlEnd:
         repeat_s: float,
         link: Link[Control] | None = None,
     ) -> None:
-        self.socket = make_socket(context, zmq.DEALER, name, controller.keys())
+        self.socket = make_socket(context, zmq.DEALER, name, controller.read_keys())
         self._controller = controller
         self._connected = False
         self.link: Link[Control] = link or Link()
@@ -74,7 +78,7 @@ class ControlEnd:
         self._send_at = min(self._send_at, self._sent_at + wait_s)
 
     def receive(self) -> Iterator[Control]:
-        """What has come, without waiting."""
+        """Yields what has arrived, without waiting."""
         while has_message(self.socket):
             packet = decode_packet(self.socket.recv())
             self.heard_at = time.monotonic()
@@ -83,11 +87,11 @@ class ControlEnd:
                 yield payload
 
     def confirm(self) -> None:
-        """Everything received is finished with."""
+        """Confirms everything received: it is dealt with."""
         self.link.confirm()
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Send what is new and due, or everything ``at_once``; and what is due for repetition."""
+        """Sends what is new and due, or everything ``at_once``; and what is due for repetition."""
         if not self._connected and not self._try_connect():
             return
         now = time.monotonic()
@@ -101,7 +105,7 @@ class ControlEnd:
             self._repeat_at = now + self._repeat_s
 
     def wait_ms(self) -> int:
-        """How long one may wait for messages before the next ``flush`` is due."""
+        """Returns how long the caller may wait for messages before the next ``flush`` is due."""
         if not self._connected:
             return _LOOK_AGAIN_MS
         due = min(self._repeat_at, self._send_at)
@@ -116,11 +120,10 @@ class ControlEnd:
 
 
 class DataEnd:
-    """Requests and transfers between workers and servers. ``listen``: where a server binds.
+    """Carries requests and transfers between workers and servers.
 
-    Without ``keys`` all ends are on one machine, and lend each other what is long.
-
-    ``endpoint``: where a server is reached.
+    ``listen``: where a server binds. Without ``keys`` all ends are on one machine, and lend each other what
+    is long. ``endpoint``: where a server is reached.
     """
 
     def __init__(
@@ -143,7 +146,9 @@ class DataEnd:
         self.endpoint = "" if self._listener is None else self._listener.endpoint
 
     def queue_message(self, item: Send | Reply) -> None:
-        """To be sent with the next ``flush``; what goes to one place goes as one message of several parts."""
+        """Queues a message for the next ``flush``; what goes to one place goes as one message of several
+        parts.
+        """
         place = item.peer if isinstance(item, Send) else item.to
         self._unsent.setdefault(place, []).append(item.message)
 
@@ -151,7 +156,7 @@ class DataEnd:
         for place, messages in self._unsent.items():
             frames = encode_messages(messages)
             if self._lending is not None:
-                # What a server sends to another by itself becomes part of a model there.
+                # What a server sends to another on its own becomes part of a model there.
                 kept = isinstance(place, Peer) and self._listener is not None
                 name = place.endpoint if isinstance(place, Peer) else place
                 frames = self._lending.lend_frames(name, frames, kept=kept)
@@ -162,7 +167,8 @@ class DataEnd:
         self._unsent.clear()
 
     def receive(self) -> Iterator[tuple[str, Message]]:
-        """What has come, without waiting, with the name of who sent it (servers only know workers' names).
+        """Yields what has arrived, without waiting, with its sender's name (servers only know workers'
+        names).
 
         Answers to what came together are flushed together.
         """
@@ -177,7 +183,9 @@ class DataEnd:
                 self.flush()
 
     def _decode_messages(self, sender: str, frames: Sequence[Buffer]) -> list[Message]:
-        """In the order in which they were put; none where what was lent with them is lost."""
+        """Returns messages in the order in which they were queued; none where what was lent with them is
+        lost.
+        """
         found = frames if self._lending is None else self._lending.take_frames(sender, frames)
         return [] if found is None else decode_messages(found)
 
@@ -187,7 +195,7 @@ class DataEnd:
         return bool(self._peers)
 
     def close_all_but(self, endpoints: Set[str]) -> None:
-        """Close the sockets to servers that are not asked any more."""
+        """Closes the sockets to servers that are not needed any more."""
         self.flush()
         for endpoint in self._peers.keys() - endpoints:
             if self._lending is not None:

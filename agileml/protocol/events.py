@@ -1,8 +1,8 @@
-"""What happens to a training cluster: all that its elasticity controller is ever told.
+"""Defines what happens to a training cluster: all that its elasticity controller is ever told.
 
-Vocabulary shared by the pure state machine (``state_machine.py``), the processes that carry it out and
-the property tests; what it answers are ``commands``. Machines are named by whoever runs them; a *role* is
-a process on a machine. Everything here is a frozen value that survives JSON (see ``wire.py``).
+This vocabulary is shared by the pure state machine (``state_machine.py``), the processes that carry it out
+and the property tests; the controller answers with ``commands``. The client that runs machines names them; a
+*role* is a process on a machine. Everything here is a frozen value that survives JSON (see ``wire.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agileml.node.tier import Tier
 
 
 class Stage(StrEnum):
-    """Harlap 4.2.2. Stages differ by where partitions are served and who computes."""
+    """The stages of Harlap 4.2.2. They differ by where partitions are served and who computes."""
 
     ONE = "1"  # ParamServs on reliable machines, workers everywhere
     TWO = "2"  # ActivePSs on transient machines, BackupPSs on reliable ones, workers everywhere
@@ -24,7 +24,7 @@ class Stage(StrEnum):
 
 
 class Setup(Struct, frozen=True):
-    """Fixed at the start of a job.
+    """Describes a job. It is fixed at the start.
 
     ``partitions``: N, into which the model is cut once; ``shards``: S, into which the input is cut once;
     ``staleness``: the SSP bound s (0 is BSP); ``stage2_above``, ``stage3_above``: transient machines per
@@ -129,7 +129,7 @@ class WorkerLost(Struct, frozen=True):
 
 
 class MachineLost(Struct, frozen=True):
-    """Gone without being safe to kill: a failure, or an effective failure."""
+    """The machine is gone without being safe to kill: a failure, or an effective failure."""
 
     machine: str
 
@@ -174,8 +174,8 @@ class Loaded(Struct, frozen=True):
 class Installed(Struct, frozen=True):
     """A server holds this partition under this epoch: the answer to Create, Handover, Restore and BackUp.
 
-    The target of a BackUp follows; any other serves requests that carry this very epoch and refuses others,
-    so that nobody writes to a copy before the controller knows of it and has published its route.
+    The target of a BackUp becomes a backup. Any other serves requests that carry this very epoch and refuses
+    others, so that nobody writes to a copy before the controller knows of it and has published its route.
     """
 
     machine: str
@@ -187,7 +187,7 @@ class Installed(Struct, frozen=True):
 class ClockCompleted(Struct, frozen=True):
     """The serving server has every shard's delta of ``clock`` for this partition.
 
-    One without a backup can return to it until B is beyond.
+    A server without a backup can return to it until B is beyond.
     """
 
     machine: str
@@ -210,13 +210,15 @@ class StopRequested(Struct, frozen=True):
 
 
 class StageDecided(Struct, frozen=True):
-    """Whoever runs the machines wants this stage while it is possible; None: the job decides for itself."""
+    """The client that runs the machines wants this stage while it is possible; None: the job decides for
+    itself.
+    """
 
     stage: Stage | None
 
 
 class ServerLoad(Struct, frozen=True):
-    """From a server, at a low rate: bytes ``exchanged`` with workers and ``pushed`` to backups since then.
+    """Bytes that a server ``exchanged`` with workers and ``pushed`` to backups since its last report.
 
     ``completions``: how many clocks it completed meanwhile, counted once for each partition.
     """
@@ -229,7 +231,7 @@ class ServerLoad(Struct, frozen=True):
 
 
 class WorkerLoad(Struct, frozen=True):
-    """From a worker, at a low rate: ``shards`` took it ``computing_s`` core-seconds since then.
+    """Core-seconds (``computing_s``) that a worker spent on ``shards`` since its last report.
 
     ``busy_s``: seconds a clock, from the first value it could read to the last delta that a server took;
     ``clock_s``: seconds from one clock to the next.
@@ -252,11 +254,11 @@ class ModelSaved(Struct, frozen=True):
 
 
 class CheckpointDue(Struct, frozen=True):
-    """The time between two checkpoints is over. Whoever has a clock says so."""
+    """The time between two checkpoints is over. A process with a clock says so."""
 
 
 class CheckpointWritten(Struct, frozen=True):
-    """This server's part of the attempt is in its folder, whole."""
+    """This server's part of the attempt is in its folder, complete."""
 
     machine: str
     attempt: int

@@ -1,11 +1,11 @@
-"""What travels between workers and servers: the data plane.
+"""Defines what travels between workers and servers: the data plane.
 
-Frozen values around NumPy arrays, encoded by ``wire.py``; nothing here knows a socket. Rows are *local*
-to their partition (global row r is local row r // N of partition r % N), int64, sorted and unique;
-values and deltas are float32 of shape (rows, columns).
+Frozen values around NumPy arrays, encoded by ``wire.py``; nothing here knows a socket. Rows are *local* to
+their partition (global row r is local row r // N of partition r % N), int64, sorted and unique; values and
+deltas are float32 of shape (rows, columns).
 
-Every request names the partition's routing ``epoch`` (which ownership it was sent to) and its
-``generation`` (how many roll-backs it knows of), so that nothing stale is ever answered or applied.
+Every request names the partition's routing ``epoch`` (which ownership it was sent to) and its ``generation``
+(how many roll-backs it knows of), so that nothing stale is ever answered or applied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agileml.protocol.events import Peer as Peer
 
 
 class ProtocolError(Exception):
-    """A peer broke the protocol: a bug, told with the story so far."""
+    """A peer broke the protocol. This is a bug; the message says what led here."""
 
 
 class Patch(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Patch(Struct, frozen=True):
 
 
 class ShardDelta(Struct, frozen=True):
-    """What one data shard adds to one partition in one clock."""
+    """The changes of one shard to one partition in one clock."""
 
     shard: int
     patch: Patch
@@ -48,7 +48,10 @@ class PendingDelta(Struct, frozen=True):
 
 
 class Undo(Struct, frozen=True):
-    """What clocks since + 1 to ``clock`` overwrote. ``loose``: nobody will ask to return to ``clock``."""
+    """The values that clocks since + 1 to ``clock`` overwrote.
+
+    ``loose``: nobody will ask to return to ``clock``.
+    """
 
     since: int
     clock: int
@@ -60,7 +63,9 @@ class Undo(Struct, frozen=True):
 
 
 class ReadPart(Struct, frozen=True):
-    """The ``rows`` that are wanted of a partition. ``epoch``: of the route by which its server was found."""
+    """The ``rows`` that are wanted of a partition. ``epoch``: that of the route by which its server was
+    found.
+    """
 
     partition: int
     epoch: int
@@ -77,7 +82,7 @@ class Read(Struct, frozen=True):
 
 
 class UpdatePart(Struct, frozen=True):
-    """What shards add to a partition. ``epoch``: of the route by which its server was found."""
+    """The deltas of shards to a partition. ``epoch``: that of the route by which its server was found."""
 
     partition: int
     epoch: int
@@ -85,10 +90,10 @@ class UpdatePart(Struct, frozen=True):
 
 
 class Update(Struct, frozen=True):
-    """What a worker's shards add in ``clock``. A shard that adds nothing still says so.
+    """The deltas of a worker's shards in ``clock``. A shard that adds nothing still says so.
 
-    ``cut``: a range for the backups ends with this clock. Whoever computes the first shard decides it for
-    all partitions, as every one of them gets that shard's delta before it completes the clock.
+    ``cut``: a range for the backups ends with this clock. The worker that computes the first shard decides it
+    for all partitions, as every one of them gets that shard's delta before it completes the clock.
     """
 
     request: int
@@ -99,9 +104,10 @@ class Update(Struct, frozen=True):
 
 
 class Inquiry(Struct, frozen=True):
-    """Has this request been lost, for these partitions? It had no answer for a while.
+    """Asks whether a request was lost, for these partitions. It had no answer for a while.
 
-    It follows the request on the same way, so whoever does not know the request will not get it any more.
+    It follows the request on the same way, so a server that does not know the request will not get it any
+    more.
     """
 
     request: int
@@ -131,21 +137,21 @@ class UpdateDone(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """Not served here under that epoch; the next assignment says where."""
+    """The partition is not served here under that epoch; the next assignment says where."""
 
     request: int
     partition: int
 
 
 class Behind(Struct, frozen=True):
-    """The asked clock is over: every shard's deltas up to ``clock`` are in, on every partition."""
+    """The requested clock is over: every shard's deltas up to ``clock`` are in, on every partition."""
 
     request: int
     clock: int
 
 
 class Unknown(Struct, frozen=True):
-    """Nothing of the request waits here: it was lost, or answered. Who has no answer asks again."""
+    """Nothing of the request waits here: it was lost, or answered. A worker without an answer asks again."""
 
     request: int
     partition: int
@@ -157,8 +163,8 @@ class Unknown(Struct, frozen=True):
 class Push(Struct, frozen=True):
     """From an ActivePS to the backup: the rows that clocks since + 1 to ``clock`` touched, at its end.
 
-    Values rather than deltas: same rows, same bytes, and applying them is idempotent and bit-exact.
-    ``base`` is the clock its generation started from. One at a time is on its way, until ``PushDone``.
+    Values rather than deltas: same rows, same bytes, and applying them is idempotent and bit-exact. ``base``
+    is the clock its generation started from. Only one is on its way, until ``PushDone``.
     """
 
     partition: int
@@ -178,7 +184,7 @@ class PushDone(Struct, frozen=True):
 
 
 class Install(Struct, frozen=True):
-    """A whole partition under ``epoch``: to be served from now on, or to be followed as its backup.
+    """A whole partition under ``epoch``: to be served from now on, or to be backed up.
 
     ``backed``: every backup holds this clock; ``acked``: this partition's does; ``cuts``: where clocks that
     are not complete yet end a range.
@@ -202,8 +208,8 @@ class Install(Struct, frozen=True):
 class EndOfLife(Struct, frozen=True):
     """The last message from an ActivePS to its backup: serve at ``clock``, with these deltas pending.
 
-    ``undo``: what the last clock alone overwrote, where it may have come within a longer range: it may be
-    read for.
+    ``undo``: what the last clock alone overwrote, where the backup may have got it within a longer range.
+    Workers may still read from before it.
     """
 
     partition: int
@@ -217,7 +223,7 @@ class EndOfLife(Struct, frozen=True):
 
 
 class PushInquiry(Struct, frozen=True):
-    """To the backup: have pushes of the partition been lost? It should hold ``clock`` by now."""
+    """Asks the backup whether pushes of the partition were lost. It should hold ``clock`` by now."""
 
     partition: int
     generation: int
@@ -240,14 +246,14 @@ class Arrived(Struct, frozen=True):
 
 
 class TransferInquiry(Struct, frozen=True):
-    """To the receiver of an ``Install`` or ``EndOfLife``: has it been lost?"""
+    """Asks the receiver of an ``Install`` or ``EndOfLife`` whether it was lost."""
 
     partition: int
     epoch: int
 
 
 class Missing(Struct, frozen=True):
-    """From the receiver, asked after a transfer: it is neither here nor waiting."""
+    """From the receiver, asked after a transfer: it neither has it nor keeps it waiting."""
 
     partition: int
     epoch: int
@@ -265,14 +271,14 @@ Message: TypeAlias = Request | Answer | Transfer
 
 
 class Send(Struct, frozen=True):
-    """To the server that listens at ``peer``."""
+    """A message to the server that listens at ``peer``."""
 
     peer: Peer
     message: Request | Transfer
 
 
 class Reply(Struct, frozen=True):
-    """To whoever sent the request or the range, by the name it was received under."""
+    """An answer to the sender of a request or a range, by the name it was received under."""
 
     to: str
     message: Answer | Notice

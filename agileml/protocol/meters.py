@@ -1,7 +1,7 @@
-"""What a server and a worker measure of themselves, for automatic stages.
+"""Measures the load of a server and a worker, for automatic stages.
 
-Told of every message and of the time; knows neither sockets nor clocks. Bytes are those of the arrays, which
-are nearly all there are.
+A meter is told of every message and of the time; it knows neither sockets nor clocks. Bytes are those of the
+arrays, which are nearly all there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from agileml.protocol.messages import (
 )
 
 REPORT_EVERY_S: Final = 5.0
-"""At most: a stage lasts for minutes, and every report is written to the journal."""
+"""The shortest time between two reports: a stage lasts for minutes, and every report is written to the
+journal.
+"""
 
 
 def _patch_bytes(patch: Patch) -> int:
@@ -31,8 +33,10 @@ def _patch_bytes(patch: Patch) -> int:
 
 
 class ServerMeter:
-    """How many clocks of a partition a server completed, and the bytes that it exchanged with workers for
-    them and pushed to backups. ``now``: seconds of the machine's own clock, here and in ``make_report``.
+    """Counts the clocks of partitions that a server completed, and the bytes that they took.
+
+    It counts bytes exchanged with workers and bytes pushed to backups. ``now``: seconds of the machine's own
+    clock, here and in ``make_report``.
     """
 
     def __init__(self, machine: str, incarnation: int, now: float) -> None:
@@ -57,7 +61,7 @@ class ServerMeter:
                 self._pushed += _patch_bytes(patch)
 
     def make_report(self, now: float) -> ServerLoad | None:
-        """Since the last report; None too soon after it, or where nothing was completed."""
+        """Returns the load since the last report; None too soon after it, or where nothing was completed."""
         if now - self._began < REPORT_EVERY_S or not self._completions:
             return None
         report = ServerLoad(
@@ -69,10 +73,11 @@ class ServerMeter:
 
 
 class WorkerMeter:
-    """A worker is taken to be busy from the first answer to a clock's read until it takes the next clock.
+    """Measures a worker's clocks: it is busy from the first answer to a clock's read until it takes the next
+    clock.
 
-    All workers get their first answers at about the same time, when the last delta of the clock before is
-    in; so whoever is busy for longer than others lags behind them. An answer that was there before the
+    All workers get their first answers at about the same time, when the last delta of the clock before is in;
+    so a worker that is busy for longer than others lags behind them. An answer that was there before the
     clock was begun counts from then on.
     """
 
@@ -96,7 +101,7 @@ class WorkerMeter:
             self._answered_at.setdefault(self._asked[answer.request], now)
 
     def set_clock(self, clock: int | None, now: float) -> None:
-        """The clock that the worker has in hand; nothing follows from hearing it again."""
+        """Sets the clock that the worker has in hand; setting it again changes nothing."""
         if clock == self._clock:
             return
         answered_at = None if self._clock is None else self._answered_at.get(self._clock)
@@ -114,7 +119,7 @@ class WorkerMeter:
         self._computing_s += core_s
 
     def make_report(self, now: float) -> WorkerLoad | None:
-        """Since the last report; None too soon after it, or where no clock was finished."""
+        """Returns the load since the last report; None too soon after it, or where no clock was finished."""
         if now - self._began < REPORT_EVERY_S or not self._clocks or not self._shards:
             return None
         report = WorkerLoad(

@@ -1,7 +1,7 @@
-"""What is told beside events and commands: the objective, which machines are lost, and that one shall end.
+"""Defines what is reported beside events and commands: objectives, lost machines, and that one shall end.
 
-Pure. The objective of a clock is a sum over data shards, each computed by whoever owned the shard, from
-the same values it trained on: so it describes the model one clock before.
+Pure. The objective of a clock is a sum over shards, each computed by the owner of the shard, from the same
+values it trained on: so it describes the model one clock before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agileml.protocol.commands import (
 
 
 class ShardObjective(Struct, frozen=True):
-    """A data shard's part of the objective: a sum of ``count`` terms."""
+    """A shard's part of the objective: a sum of ``count`` terms."""
 
     shard: int
     total: float
@@ -33,7 +33,7 @@ class ShardObjective(Struct, frozen=True):
 
 
 class ObjectiveReport(Struct, frozen=True):
-    """From a worker: what its shards found before computing ``clock``."""
+    """From a worker: the objectives of its shards before it computed ``clock``."""
 
     machine: str
     clock: int
@@ -48,8 +48,10 @@ class ObjectiveAt(Struct, frozen=True):
 
 
 class MachineGivenUp(Struct, frozen=True):
-    """Upwards: the training has lost this machine without being told so: its agent is silent, or says that a
-    process dies over and over. It may still be there, and paid for.
+    """Upwards: the training has lost this machine, and not by the client's word.
+
+    Its agent is silent, or says that a process dies over and over. The machine may still be there, and paid
+    for.
     """
 
     machine: str
@@ -74,15 +76,15 @@ Upward: TypeAlias = (
     | ObjectiveAt
     | MachineGivenUp
 )
-"""What whoever runs the machines is told."""
+"""What the client that runs the machines is told."""
 
 
 class ObjectiveSums:
     """Adds up the shards' parts. A clock is reported once, when all its parts are in.
 
     Best effort: parts die with a worker that had pushed its deltas already. A clock that still lacks some
-    when a later one has them all is left out. ``value(total, count)`` makes the objective of the sums, as
-    the application defines it.
+    when a later one has them all is left out. ``value(total, count)`` makes the objective of the sums, as the
+    application defines it.
     """
 
     def __init__(self, shards: int, value: Callable[[float, float], float]) -> None:
@@ -92,7 +94,9 @@ class ObjectiveSums:
         self._reported = -1
 
     def add_report(self, report: ObjectiveReport) -> ObjectiveAt | None:
-        """What became known. Parts of a clock that is computed again are the same, and add nothing."""
+        """Returns the objective that became known, if any. Parts of a clock that is computed again are the
+        same, and add nothing.
+        """
         clock = report.clock - 1
         if clock <= self._reported:
             return None

@@ -1,9 +1,10 @@
-"""Messages to frames and back. Nothing is pickled; whatever does not fit its type is a WireError.
+"""Encodes messages as frames and decodes them. Nothing is pickled; whatever does not fit its type is a
+WireError.
 
 What goes to one place at once is a list of frames: first a fixed header and MessagePack, which describes all
-the messages, then the bytes of their arrays, untouched (they are sent and received without a copy). Which
-fields are arrays, and of what, is said by the types in ``messages.py``; see ``packing``. A control packet is
-one frame of the same form without arrays, which carries ``Link`` packets of the values in ``events.py``,
+the messages, then the bytes of their arrays, untouched (they are sent and received without a copy). The types
+in ``messages.py`` say which fields are arrays, and of what; see ``array_codec``. A control packet is one
+frame of the same form without arrays. It carries ``Link`` packets of the values in ``events.py``,
 ``commands.py`` and ``telemetry.py``. Files have the same values as JSON.
 """
 
@@ -38,13 +39,13 @@ _NO_ARRAYS: Final[Iterator[Buffer]] = iter(())
 _CONTROLS: Final[dict[str, type]] = {kind.__name__: kind for kind in typing.get_args(Control)}
 
 _MESSAGES: Final[Any] = list[tuple[int, msgspec.Raw]]
-"""Of each the number of its type, and its fields."""
+"""The number of each message's type, and its fields."""
 _PAYLOADS: Final[Any] = tuple[int, int, list[tuple[str, msgspec.Raw]]]
-"""What a packet confirms, the number of its first payload, and of each its type's name and its fields."""
+"""What a packet confirms, the number of its first payload, and each payload's type name and fields."""
 
 
 def encode_messages(messages: Sequence[Message]) -> list[Buffer]:
-    """Frames of data messages. The arrays must not change until the frames are sent."""
+    """Returns the frames of data messages. The arrays must not change until the frames are sent."""
     arrays: list[Array] = []
     said = pack_value([(_NUMBERS[type(message)], message) for message in messages], arrays)
     frames: list[Buffer] = [_HEADER.pack(_MAGIC, _VERSION, _DATA) + said]
@@ -53,7 +54,9 @@ def encode_messages(messages: Sequence[Message]) -> list[Buffer]:
 
 
 def decode_messages(frames: Sequence[Buffer]) -> list[Message]:
-    """The messages in these frames, in order; arrays are read-only views of them. Raises WireError."""
+    """Returns the messages in these frames, in order; arrays are read-only views of
+    them. Raises WireError.
+    """
     said = unpack_value(_strip_header(frames, _DATA), _MESSAGES, _NO_ARRAYS)
     arrays = iter(frames[1:])
     messages: list[Message] = [unpack_value(fields, _message_type(number), arrays) for number, fields in said]
@@ -76,7 +79,7 @@ def encode_packet(packet: Packet[Control]) -> bytes:
 
 
 def decode_packet(frame: Buffer) -> Packet[Control]:
-    """Raises WireError."""
+    """Returns the packet in a frame. Raises WireError."""
     confirmed, first, payloads = unpack_value(_strip_header([frame], _PACKET), _PAYLOADS, _NO_ARRAYS)
     if confirmed < 0 or first < 1:
         raise WireError(f"a packet cannot confirm {confirmed} or start at {first}")
@@ -88,12 +91,12 @@ def decode_packet(frame: Buffer) -> Packet[Control]:
 
 
 def control_to_json(value: Control) -> dict[str, Any]:
-    """The value's fields, and its type under "type"."""
+    """Returns the value's fields, and its type under "type"."""
     return {"type": type(value).__name__, **msgspec.to_builtins(value)}
 
 
 def control_from_json(data: object) -> Control:
-    """Raises WireError."""
+    """Returns the value that ``control_to_json`` made ``data`` from. Raises WireError."""
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
         raise WireError("a control message names its type")
     value: Control = from_plain(data, _control_type(data["type"]))

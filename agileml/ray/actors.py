@@ -1,13 +1,12 @@
-"""The processes that Ray starts for a job: one actor per machine, and one for the elasticity controller.
+"""Defines the processes that Ray starts for a job: one actor per machine, and one for the elasticity
+controller.
 
 A machine's actor *is* its agent: the roles are its children and end with it, since each sees the end of a
-pipe that only the actor holds open. So whatever ends the actor (Ray, its node's death, the end of whoever
-called ``run``, SIGKILL) ends the machine. It is never restarted: what a machine held is gone with it.
-
-The controller's actor is restarted by Ray, on the same node, where it finds its journal and listens where
-it listened before.
-
-Each keeps what it has on its node's disk in a folder of its own, which goes when the actor does.
+pipe that only the actor holds open. So whatever ends the actor (Ray, its node's death, the end of the process
+that called ``run``, SIGKILL) ends the machine. It is never restarted: what a machine held is gone with it.
+The controller's actor is restarted by Ray, on the same node, where it finds its journal and listens where it
+listened before. Each keeps what it has on its node's disk in a folder of its own, which goes when the actor
+does.
 """
 
 from __future__ import annotations
@@ -21,65 +20,67 @@ from typing import Final
 import ray.util
 
 from agileml.controller.process import ControllerProcess
-from agileml.job_bundle import Shipment
+from agileml.job_bundle import JobBundle
 from agileml.node.agent.environment import machine_environment
 from agileml.node.agent.supervisor import ROLES, RoleAgent
 from agileml.ray.cleanup import remove_afterwards
 
 _CONTROLLER: Final = "controller"
 _RESTARTED_WITHIN_S: Final = 60
-"""An actor whose caller lives. Only then is its journal left lying for so long: else it left in order."""
+"""The time for which a controller's journal is kept, while its actor's caller lives: an actor that left in
+order has removed it.
+"""
 
 
 class MachineActor:
-    """An agent. ``job``: the job's name, unique on the cluster."""
+    """Runs the agent of a machine. ``job``: the job's name, unique on the cluster."""
 
-    def __init__(self, job: str, machine: str, cores: int, shipment: Shipment, controller: str) -> None:
+    def __init__(self, job: str, machine: str, cores: int, shipment: JobBundle, controller: str) -> None:
         os.environ.update(machine_environment())
-        self._folder = shipment.unpack(_place(job, machine))
+        self._folder = shipment.unpack(_actor_folder(job, machine))
         self._life = remove_afterwards(self._folder.path)
-        self._folder.machine(machine).mkdir()
-        self._folder.set_address(machine, _address())
-        self._folder.tell_controller_endpoint(controller)
+        self._folder.machine_folder(machine).mkdir()
+        self._folder.set_address(machine, _node_address())
+        self._folder.write_controller_endpoint(controller)
         self._agent = RoleAgent(self._folder, machine, cores, ROLES, logs=False)
 
     def ready(self) -> None:
         """Returns once the roles are started."""
 
     def run(self) -> int:
-        """Until the job needs the machine no more; see ``Agent.run``."""
+        """Runs until the job needs the machine no more; see ``RoleAgent.run``."""
         return self._agent.run()
 
 
 class ControllerActor:
-    """The elasticity controller. Ray makes it again, with the same arguments, when its process dies."""
+    """Runs the elasticity controller. Ray makes it again, with the same arguments, when its process dies."""
 
-    def __init__(self, job: str, shipment: Shipment) -> None:
-        self._folder = shipment.unpack(_place(job, _CONTROLLER))
+    def __init__(self, job: str, shipment: JobBundle) -> None:
+        self._folder = shipment.unpack(_actor_folder(job, _CONTROLLER))
         self._life = remove_afterwards(self._folder.path, unless_taken_over_within_s=_RESTARTED_WITHIN_S)
-        self._folder.machine(_CONTROLLER).mkdir(exist_ok=True)
-        self._folder.set_address(_CONTROLLER, _address())
+        self._folder.machine_folder(_CONTROLLER).mkdir(exist_ok=True)
+        self._folder.set_address(_CONTROLLER, _node_address())
         self._process = ControllerProcess(self._folder, _CONTROLLER)
 
     def endpoint(self) -> str:
-        """Where it listens."""
+        """Returns where it listens."""
         return self._folder.controller_endpoint() or ""
 
     def run(self) -> None:
-        """Until the job is over; see ``ControllerProcess.run``."""
+        """Runs until the job is over; see ``ControllerProcess.run``."""
         self._process.run()
         self.leave()
 
     def leave(self) -> None:
-        """Remove what is on the node's disk; the controller is not to be restarted any more."""
+        """Removes what is on the node's disk; the controller is not to be restarted any more."""
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
 
-def _address() -> str:
-    """At which other nodes reach this one."""
+def _node_address() -> str:
+    """Returns the address at which other nodes reach this one."""
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
-def _place(job: str, owner: str) -> Path:
-    """A folder on this node, the same for the same owner; no two nodes that share a disk share it."""
+def _actor_folder(job: str, owner: str) -> Path:
+    """Returns a folder on this node, the same for the same owner; no two nodes that share a disk share it."""
     return Path(tempfile.gettempdir()) / f"agileml-{job}-{owner}"

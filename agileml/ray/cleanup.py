@@ -1,4 +1,4 @@
-"""Folders that are removed when the process they belong to is gone, however it went.
+"""Removes folders when the process they belong to is gone, however it went.
 
 A process killed by SIGKILL removes nothing, and Ray kills the children of the actors it ends. So a shell of
 its own, nobody's child, waits for the end of a pipe that only the owner holds open.
@@ -26,10 +26,10 @@ exec 3<&0
 
 
 def remove_afterwards(folder: Path, unless_taken_over_within_s: int = 0) -> object:
-    """Remove ``folder`` when this process is gone or forgets what is returned here.
+    """Removes ``folder`` when this process is gone or drops what is returned here.
 
-    ``unless_taken_over_within_s``: who calls this for the same folder before so many seconds after that
-    owns it from then on, and it stays.
+    ``unless_taken_over_within_s``: a process that calls this for the same folder within so many seconds after
+    that owns it from then on, and it stays.
     """
     owner = secrets.token_hex(8)
     (folder / "owner").write_text(owner)

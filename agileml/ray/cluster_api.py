@@ -1,4 +1,4 @@
-"""What is asked of the Ray cluster that this process is connected to: its nodes. Changes nothing there."""
+"""Asks the Ray cluster that this process is connected to for its nodes. Changes nothing there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from agileml.ray.nodes import Node
 
 
 def living_nodes() -> list[Node]:
-    """Those alive, with the labels that Ray and whoever started them gave."""
-    drains = _draining()
+    """Returns the nodes that are alive, with the labels that Ray and their operators gave."""
+    drains = _draining_deadlines()
     return [
         Node(
             found["NodeID"],
@@ -20,17 +20,17 @@ def living_nodes() -> list[Node]:
             dict(found["Labels"]),
             drains.get(found["NodeID"]),
         )
-        for found in _nodes()
+        for found in _list_nodes()
         if found["Alive"]
     ]
 
 
-def _nodes() -> list[dict[str, Any]]:
+def _list_nodes() -> list[dict[str, Any]]:
     return list(ray.nodes())  # type: ignore[no-untyped-call]
 
 
-def _draining() -> dict[str, float]:
-    """Deadlines, in Unix seconds, of the nodes that drain.
+def _draining_deadlines() -> dict[str, float]:
+    """Returns the deadlines, in Unix seconds, of the nodes that drain.
 
     Ray has no public call for these; its own libraries (Train, Data) read them here as well. It writes 0
     where nobody gave a deadline.

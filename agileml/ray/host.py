@@ -1,4 +1,4 @@
-"""Machines on a Ray cluster: actors placed by label, whose ends Ray tells.
+"""Runs machines on a Ray cluster: actors placed by label, whose ends Ray reports.
 
 Ray notices the end of an actor's process at once, and that of a whole node when its health checks fail.
 Nothing here knows about training.
@@ -13,7 +13,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
 
-from agileml.job_bundle import Shipment
+from agileml.job_bundle import JobBundle
 from agileml.node.agent.supervisor import GAVE_UP
 from agileml.node.tier import Tier
 from agileml.ray.actors import ControllerActor, MachineActor
@@ -22,19 +22,21 @@ from agileml.ray.nodes import Node
 _GONE_WITHIN_S: Final = 30.0
 """Longer than Ray takes by default to find that a node is dead."""
 _LEAVES_WITHIN_S: Final = 3.0
-"""For the controller to remove its folder; a shell of its own does where it cannot (``sweeping``)."""
+"""How long the controller has to remove its folder; a shell of its own does so where it cannot
+(``cleanup.py``).
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """``gave_up``: by itself, as its roles died over and over."""
+class MachineEnd:
+    """The end of a machine. ``gave_up``: it ended by itself, as its roles died over and over."""
 
     machine: str
     gave_up: bool
 
 
 @dataclass(slots=True)
-class _Machine:
+class _RayMachine:
     actor: Any
     ready: Any
     """An object that is there once the machine's processes are started."""
@@ -49,10 +51,10 @@ class RayHost:
     ``job``: a name for it, unique on the cluster. All of it ends with this process.
     """
 
-    def __init__(self, job: str, shipment: Shipment) -> None:
+    def __init__(self, job: str, shipment: JobBundle) -> None:
         self._job = job
         self._shipment = shipment
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, _RayMachine] = {}
         self._ended: set[str] = set()
         self._any_came_up = False
         self._endpoint = ""
@@ -61,9 +63,10 @@ class RayHost:
         self._control_over: Any = None
 
     def start_controller(self, node: Node) -> str | None:
-        """On this node, to which it stays bound. Returns where it listens; raises RayError if it cannot.
+        """Starts the controller on this node, to which it stays bound. Returns where it listens.
 
-        None where the node turns out to be dead: what is bound to it can be placed nowhere.
+        None where the node turns out to be dead: what is bound to it can be placed nowhere. Raises RayError
+        if the controller cannot be started.
         """
         self._controllers += 1
         controller: Any = (
@@ -74,7 +77,7 @@ class RayHost:
                 max_restarts=-1,
                 max_task_retries=-1,
                 max_concurrency=2,  # so that it can be told to leave while it runs
-                label_selector=_this(node),
+                label_selector=_select_node(node),
             )
             .remote(self._job, self._shipment)
         )
@@ -96,28 +99,30 @@ class RayHost:
         return True
 
     def start_machine(self, machine: str, tier: Tier, cores: int, where: Node | None = None) -> None:
-        """``where``: the node; any with the label ``tier`` and enough CPUs free if None."""
+        """Starts a machine. ``where``: the node; None: any with the label ``tier`` and enough CPUs free."""
         if machine in self._machines or machine in self._ended:
             raise ValueError(f"{machine!r} cannot name a new machine")
-        labels = {"tier": tier.value} if where is None else _this(where)
+        labels = {"tier": tier.value} if where is None else _select_node(where)
         actor: Any = (
             ray.remote(MachineActor)
             .options(name=f"agileml-{self._job}-{machine}", num_cpus=cores, label_selector=labels)
             .remote(self._job, machine, cores, self._shipment, self._endpoint)
         )
-        self._machines[machine] = _Machine(actor, actor.ready.remote(), actor.run.remote())
+        self._machines[machine] = _RayMachine(actor, actor.ready.remote(), actor.run.remote())
 
-    def started(self) -> list[str]:
-        """The machines whose processes run since this was asked last."""
+    def take_started(self) -> list[str]:
+        """Returns the machines whose processes started since the last call."""
         new = [
-            name for name, machine in self._machines.items() if not machine.up and _is_there(machine.ready)
+            name
+            for name, machine in self._machines.items()
+            if not machine.up and _is_available(machine.ready)
         ]
         for name in new:
             self._machines[name].up = self._any_came_up = True
         return new
 
-    def ended(self) -> list[Ended]:
-        """The machines that came to an end since this was asked last. Raises RayError if none can be made.
+    def take_ended(self) -> list[MachineEnd]:
+        """Returns the machines that ended since the last call. Raises RayError if none can be made.
 
         Where an actor's process or node dies, that is an end. Where our own code fails in it, as for want of
         room on its disk, it is one as well once some machine has come up: the others may fare better.
@@ -126,9 +131,9 @@ class RayHost:
         if not over:
             return []
         done, _ = ray.wait(list(over), num_returns=len(over), timeout=0)
-        ends = [Ended(over[one], self._status(over[one], one) == GAVE_UP) for one in done]
+        ends = [MachineEnd(over[one], self._exit_status(over[one], one) == GAVE_UP) for one in done]
         for end in ends:
-            self._forget(end.machine)
+            self._drop_machine(end.machine)
         return ends
 
     def is_alive(self, machine: str) -> bool:
@@ -137,11 +142,11 @@ class RayHost:
 
     def kill(self, machine: str) -> None:
         if machine in self._machines:
-            self._end([self._machines[machine]])
-            self._forget(machine)
+            self._end_actors([self._machines[machine]])
+            self._drop_machine(machine)
 
-    def condemn(self, machine: str) -> None:
-        """As ``kill``, without waiting: ``ended`` says when it is gone. Harmless when repeated.
+    def start_killing(self, machine: str) -> None:
+        """Kills a machine without waiting: ``take_ended`` says when it is gone. Harmless when repeated.
 
         Ray ends an actor that hangs by SIGKILL, after a few seconds in which it could have ended by itself.
         """
@@ -152,16 +157,16 @@ class RayHost:
         return sorted(machine for machine in self._machines if self.is_alive(machine))
 
     def kill_all(self) -> None:
-        """The controller as well."""
-        self._end(list(self._machines.values()))
+        """Kills all machines, and the controller."""
+        self._end_actors(list(self._machines.values()))
         for machine in tuple(self._machines):
-            self._forget(machine)
+            self._drop_machine(machine)
         if self._controller is not None:
             ray.wait([self._controller.leave.remote()], timeout=_LEAVES_WITHIN_S)
             ray.kill(self._controller, no_restart=True)
             self._controller = None
 
-    def _end(self, machines: list[_Machine]) -> None:
+    def _end_actors(self, machines: list[_RayMachine]) -> None:
         for machine in machines:
             ray.kill(machine.actor, no_restart=True)
         waiting = [machine.over for machine in machines]
@@ -170,37 +175,37 @@ class RayHost:
             if left:
                 raise TimeoutError(f"{len(left)} actors survived being killed for {_GONE_WITHIN_S} s")
 
-    def _status(self, machine: str, over: Any) -> int | None:
-        """What the agent returned; None where it was not there to return anything."""
+    def _exit_status(self, machine: str, over: Any) -> int | None:
+        """Returns the agent's exit status; None where it was not there to return any."""
         try:
             status: int = ray.get(over)
         except ActorUnschedulableError:
             return None  # its node went before it started
         except RayActorError as error:
             if error.actor_init_failed:
-                self._failed(machine, error)
+                self._note_failure(machine, error)
             return None
         except RayTaskError as error:
-            self._failed(machine, error)
+            self._note_failure(machine, error)
             return None
         return status
 
-    def _failed(self, machine: str, error: RayError) -> None:
+    def _note_failure(self, machine: str, error: RayError) -> None:
         if not self._any_came_up:
             raise error
         warnings.warn(f"machine {machine} failed: {error}", stacklevel=2)
 
-    def _forget(self, machine: str) -> None:
-        """Its actor has nothing to do any more; without its handle Ray ends its process."""
+    def _drop_machine(self, machine: str) -> None:
+        """Drops a machine whose actor has nothing to do any more; without its handle Ray ends its process."""
         ray.kill(self._machines.pop(machine).actor, no_restart=True)
         self._ended.add(machine)
 
 
-def _this(node: Node) -> dict[str, str]:
+def _select_node(node: Node) -> dict[str, str]:
     return {"ray.io/node-id": node.id}
 
 
-def _is_there(reference: Any) -> bool:
+def _is_available(reference: Any) -> bool:
     """Whether the object is there and no error."""
     if not ray.wait([reference], timeout=0)[0]:
         return False

@@ -1,4 +1,4 @@
-"""``agileml.run``: a model trained on a Ray cluster by a function call."""
+"""Provides ``agileml.run``: trains a model on a Ray cluster by a function call."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import ray
 
-from agileml.data.checkpoint_store import newest
-from agileml.data.trained_model import Trained, summary
-from agileml.job import Job, JobFolder, Stop, Timing
+from agileml.data.checkpoint_store import newest_checkpoint
+from agileml.data.trained_model import Trained, summarize_run
+from agileml.job import JobFolder, Stop, Timing, TrainingJob
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import Upward
 from agileml.ray.cluster_api import living_nodes
-from agileml.ray.training_loop import RayTraining, home_of_the_controller
+from agileml.ray.training_loop import RayTraining, choose_controller_node
 
 _SHARDS_PER_MACHINE: Final = 4
-"""So that shares of the input are even wherever machines come and go: to a quarter of a machine's."""
+"""This keeps shares of the input even wherever machines come and go: to a quarter of a machine's."""
 
 
 def run(
@@ -72,9 +72,9 @@ def run(
     """
     place = str(output).rstrip("/") if "://" in str(output) else str(Path(output).resolve())
     name = secrets.token_hex(6)
-    with connected(), tempfile.TemporaryDirectory(prefix=f"agileml-{name}-") as here:
-        home = home_of_the_controller()
-        whole = newest(str(resume)) if resume else None
+    with connect_to_cluster(), tempfile.TemporaryDirectory(prefix=f"agileml-{name}-") as here:
+        home = choose_controller_node()
+        whole = newest_checkpoint(str(resume)) if resume else None
         if whole is not None:  # which has to be cut as it was, whatever nodes there are now
             partitions, shards = partitions or whole.manifest.partitions, shards or whole.manifest.shards
         most = machines or max(2, 2 * sum(node.tier is not None for node in living_nodes()))
@@ -86,8 +86,8 @@ def run(
             checkpoints=f"{place}/checkpoints" if checkpoint_clocks else "",
             checkpoint_clocks=checkpoint_clocks,
         )
-        job = Job(
-            reference_to(application),
+        job = TrainingJob(
+            class_reference(application),
             dict(arguments or {}),
             setup,
             core_seconds_per_clock,
@@ -104,13 +104,13 @@ def run(
                 heard.append(said)
                 if progress is not None:
                     progress(said)
-            training.part()
-    return summary(heard, setup.partitions)
+            training.leave_cluster()
+    return summarize_run(heard, setup.partitions)
 
 
 @contextmanager
-def connected() -> Iterator[None]:
-    """To the caller's cluster; a connection that was there before is used and kept."""
+def connect_to_cluster() -> Iterator[None]:
+    """Connects to the caller's cluster; a connection that was there before is used and kept."""
     if ray.is_initialized():
         yield
         return
@@ -121,8 +121,8 @@ def connected() -> Iterator[None]:
         ray.shutdown()
 
 
-def reference_to(application: str | type) -> str:
-    """How every process of the job finds the application's class.
+def class_reference(application: str | type) -> str:
+    """Returns the reference by which every process of the job finds the application's class.
 
     Raises ValueError for a class that only this process can have.
     """

@@ -1,7 +1,7 @@
-"""A training job on the nodes of a Ray cluster: the loop that ties nodes, machines and controller together.
+"""Trains a job on the nodes of a Ray cluster: the loop that ties nodes, machines and controller together.
 
-Nodes that come become machines; nodes that drain are warned of, and their machines ended as soon as that
-costs nothing, which lets Ray take the node; machines that end otherwise are lost. One that hangs is ended,
+Nodes that come become machines. Nodes that drain are warned of, and their machines ended as soon as that
+costs nothing, which lets Ray take the node. Machines that end otherwise are lost. One that hangs is ended,
 and its node gets another.
 """
 
@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from agileml.client import TrainingClient
 from agileml.data.trained_model import TrainingFailed
 from agileml.job import JobFolder
-from agileml.job_bundle import Shipment
+from agileml.job_bundle import JobBundle
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed, Finished, SafeToKill
 from agileml.protocol.events import MachineLost, MachineReleased, StopRequested
@@ -27,17 +27,22 @@ from agileml.ray.host import RayHost
 from agileml.ray.nodes import Node, Roster
 
 _LOOK_EVERY_S: Final = 0.5
-"""At the nodes: a drain is noticed so much later, of which clouds announce 30 s or more ahead."""
+"""The time between two looks at the nodes: a drain is noticed so much later, and clouds announce it 30 s or
+more ahead.
+"""
 _LISTEN_S: Final = 0.1
-"""To the controller, before machines are looked at again."""
+"""How long the loop listens to the controller before it looks at machines again."""
 _ENDS_ITSELF_WITHIN_S: Final = 10.0
-"""For a machine that was given up: one that lives says then whether its roles died over and over."""
+"""How long a machine that was given up has to end: one that lives says then whether its roles died over and
+over.
+"""
 _CAUSES_WITHIN_S: Final = 3.0
-"""For machines that gave up to say so, once the job has failed."""
+"""How long machines that gave up have to report it, once the job has failed."""
 
 
 class RayTraining:
-    """Iterate over it to train and to hear what happens; nothing is left on the cluster once it is closed.
+    """Trains while it is iterated over, and yields what happens; leaves nothing on the cluster once it is
+    closed.
 
     ``name``: unique on the cluster. ``home``: the node that is to carry the elasticity controller; another
     one does where that has died and nobody had noticed. Raises TrainingFailed where there is none.
@@ -51,112 +56,112 @@ class RayTraining:
         """Nodes that were told to be left alone."""
         self._given_up: dict[str, float] = {}
         """Machines that the controller has lost, and until when they may end by themselves."""
-        self._host = RayHost(name, Shipment.of(folder))
+        self._host = RayHost(name, JobBundle.from_folder(folder))
         while (endpoint := self._host.start_controller(home)) is None:
-            home = home_of_the_controller()
+            home = choose_controller_node()
         self._home = home
         folder.controller_record.write_text(home.id)
-        folder.tell_controller_endpoint(endpoint)
+        folder.write_controller_endpoint(endpoint)
         self._client = TrainingClient(folder.path)
 
     def __iter__(self) -> Iterator[Upward]:
-        """Until the model is saved. Raises TrainingFailed where it cannot be."""
+        """Yields what the job reports until the model is saved. Raises TrainingFailed where it cannot be."""
         while not self._over:
             yield from self.poll(_LISTEN_S)
 
     def poll(self, timeout_s: float) -> list[Upward]:
-        """Follow the cluster once, and return what the job said meanwhile. Raises as iterating does."""
+        """Follows the cluster once, and returns what the job reported meanwhile. Raises as iterating does."""
         if not self._over and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_EVERY_S
             self._follow_nodes()
         if not self._over:
             self._follow_machines()
         heard = self._client.poll(timeout_s)
-        if (silent := self._client.hanging) is not None:
-            self._client.tell(MachineLost(silent))  # which makes the client say what is left
+        if (silent := self._client.hanging_controller) is not None:
+            self._client.send_events(MachineLost(silent))  # which makes the client say what is left
         for said in heard:
             match said:
                 case SafeToKill(machine):
-                    self._release(machine)
+                    self._release_machine(machine)
                 case MachineGivenUp(machine):
                     self._given_up[machine] = time.monotonic() + _ENDS_ITSELF_WITHIN_S
                 case Failed(why, checkpoint):
-                    raise TrainingFailed("; ".join([why, *self._causes()]), checkpoint)
+                    raise TrainingFailed("; ".join([why, *self._find_causes()]), checkpoint)
                 case Finished():
                     self._over = True
         return heard
 
     def stop(self) -> None:
-        """Save the model at the newest consistent clock and end; go on iterating until it is so."""
-        self._client.tell(StopRequested())
+        """Saves the model at the newest consistent clock and ends; go on iterating until it has."""
+        self._client.send_events(StopRequested())
 
-    def part(self, patience_s: float = 10.0) -> None:
-        """Once all is heard: let the controller know, so that it tells every machine to end in order."""
+    def leave_cluster(self, patience_s: float = 10.0) -> None:
+        """Confirms to the controller that all is heard, so that it tells every machine to end in order."""
         until = time.monotonic() + patience_s
         while self._host.alive_machines() and time.monotonic() < until:
             self._client.poll(_LISTEN_S)
 
     def close(self) -> None:
-        """End whatever still runs. Harmless when repeated."""
+        """Ends whatever still runs. Harmless when repeated."""
         self._client.close()
         self._host.kill_all()
 
     def _follow_nodes(self) -> None:
         nodes = living_nodes()
         for node in nodes:
-            if node.mistake is not None and node.id not in self._strange:
+            if node.label_mistake is not None and node.id not in self._strange:
                 self._strange.add(node.id)
-                warnings.warn(f"{node.mistake}; it takes no part in the training", stacklevel=2)
+                warnings.warn(f"{node.label_mistake}; it takes no part in the training", stacklevel=2)
         if self._home.id not in {node.id for node in nodes}:
-            self._client.tell(MachineLost(self._home.id))  # which makes the client say what is left
-        self._roster, new = self._roster.seat(nodes, time.time())
+            self._client.send_events(MachineLost(self._home.id))  # which makes the client say what is left
+        self._roster, new = self._roster.seat_nodes(nodes, time.time())
         for seat in new:
             self._host.start_machine(seat.machine, seat.tier, seat.node.cores, seat.node)
-        self._roster, warned = self._roster.warn(nodes, time.time())
-        self._client.tell(*warned)
+        self._roster, warned = self._roster.warn_draining(nodes, time.time())
+        self._client.send_events(*warned)
 
     def _follow_machines(self) -> None:
         for machine in [name for name, until in self._given_up.items() if time.monotonic() > until]:
             del self._given_up[machine]
-            self._host.condemn(machine)
+            self._host.start_killing(machine)
         joins = []
-        for machine in self._host.started():
-            self._roster, joined = self._roster.join(machine)
+        for machine in self._host.take_started():
+            self._roster, joined = self._roster.join_machine(machine)
             joins.append(joined)
-        self._client.tell(*joins)
+        self._client.send_events(*joins)
         try:
             housed = self._host.controller_has_a_node()
-            ended = self._host.ended()
+            ended = self._host.take_ended()
         except RayError as error:
             raise TrainingFailed(f"an actor of the job failed: {error}") from error
         if not housed:
-            self._client.tell(MachineLost(self._home.id))
+            self._client.send_events(MachineLost(self._home.id))
         for end in ended:
-            self._roster = self._roster.without(end.machine, time.time(), gave_up=end.gave_up)
-        self._client.tell(*(MachineLost(end.machine) for end in ended))
+            self._roster = self._roster.without_machine(end.machine, time.time(), gave_up=end.gave_up)
+        self._client.send_events(*(MachineLost(end.machine) for end in ended))
 
-    def _causes(self) -> list[str]:
-        """Machines that may be why the job failed; they end when the controller does."""
-        self.part(_CAUSES_WITHIN_S)
-        gave_up = [end.machine for end in self._host.ended() if end.gave_up]
+    def _find_causes(self) -> list[str]:
+        """Returns the machines that may be why the job failed; they end when the controller does."""
+        self.leave_cluster(_CAUSES_WITHIN_S)
+        gave_up = [end.machine for end in self._host.take_ended() if end.gave_up]
         return [f"on {machine} a process died over and over, Ray's logs say of what" for machine in gave_up]
 
-    def _release(self, machine: str) -> None:
-        """Its node has nothing of ours any more; a draining node that is idle is taken by Ray."""
+    def _release_machine(self, machine: str) -> None:
+        """Ends a machine, so that nothing of ours is on its node: Ray takes a draining node that is idle."""
         if machine in self._roster.seats:
             self._host.kill(machine)
-            self._roster = self._roster.without(machine, time.time())
-            self._client.tell(MachineReleased(machine))
+            self._roster = self._roster.without_machine(machine, time.time())
+            self._client.send_events(MachineReleased(machine))
 
 
-def home_of_the_controller() -> Node:
-    """The reliable node that has the smallest id. Raises TrainingFailed where there is none."""
+def choose_controller_node() -> Node:
+    """Returns the reliable node that has the smallest id. Raises TrainingFailed where there is none."""
     nodes = living_nodes()
     reliable = [
         node for node in nodes if node.tier is Tier.RELIABLE and node.cores and node.drains_at is None
     ]
     if not reliable:
-        alive = "; ".join(f"{node.id[:12]}: {_told(node)}" for node in nodes)
+        alive = "; ".join(f"{node.id[:12]}: {_describe_node(node)}" for node in nodes)
         raise TrainingFailed(
             "no node of this Ray cluster has CPUs and the label tier=reliable (or Ray's own "
             "ray.io/market-type=on-demand); start one with: ray start --address=... --labels=tier=reliable. "
@@ -165,6 +170,6 @@ def home_of_the_controller() -> Node:
     return min(reliable, key=lambda node: node.id)
 
 
-def _told(node: Node) -> str:
+def _describe_node(node: Node) -> str:
     own = {name: value for name, value in node.labels.items() if name != "ray.io/node-id"}
     return f"{node.cores} CPUs, labels {own}"

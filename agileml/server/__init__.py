@@ -1,4 +1,4 @@
-"""A parameter server's side of the protocol: partitions of the model, and their backups.
+"""Implements a parameter server's side of the protocol: partitions of the model, and their backups.
 
 Read ``partition.py`` (values and how clocks change them), ``server.py`` (messages in, messages out), then
 ``replicas.py`` and ``transfers.py`` (what goes to backups and new owners). Pure but for ``process.py`` and

@@ -1,4 +1,4 @@
-"""A server's checkpoints, written by a thread beside its loop, so that training goes on meanwhile."""
+"""Writes a server's checkpoints in a thread beside its loop, so that training goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
-from agileml.data.checkpoint_store import Manifest, drop_before, seal, write_partition
+from agileml.data.checkpoint_store import Manifest, drop_older, seal_checkpoint, write_partition
 from agileml.model_shape import Shape
 from agileml.node.agent.watchdog import Activity
 from agileml.protocol.commands import DropCheckpoints, SealCheckpoint
@@ -19,11 +19,13 @@ TaskOutcome: TypeAlias = CheckpointWritten | CheckpointSealed | CheckpointRefuse
 
 
 class CheckpointWriter:
-    """One task after the other, in the order in which they came."""
+    """Carries out one task after the other, in the order in which they came."""
 
-    def __init__(self, machine: str, setup: Setup, shape: Shape, at: Activity) -> None:
-        """``at``: of its thread; nobody awaits a checkpoint, but none comes after one that never ends."""
-        self._at = at
+    def __init__(self, machine: str, setup: Setup, shape: Shape, activity: Activity) -> None:
+        """``activity``: that of its thread. Nobody awaits a checkpoint, but none comes after one that never
+        ends.
+        """
+        self._activity = activity
         self._machine = machine
         self._setup = setup
         self._shape = shape
@@ -34,16 +36,18 @@ class CheckpointWriter:
         self._under_way.append(self._thread.submit(self._run_task, task))
 
     def finished_outcomes(self) -> Iterator[TaskOutcome]:
-        """What became of the tasks that ended since the last time."""
+        """Yields the outcomes of tasks that ended since the last call."""
         while self._under_way and self._under_way[0].done():
             outcome = self._under_way.pop(0).result()
             if outcome is not None:
                 yield outcome
 
     def _run_task(self, task: Task) -> TaskOutcome | None:
-        """Whatever the file system raises is for people to read: it has errors of its own kinds."""
+        """Performs a task, and turns whatever the file system raises (it has errors of its own kinds) into
+        text.
+        """
         try:
-            with self._at.while_doing("keeping a checkpoint in {}", task.folder):
+            with self._activity.while_doing("keeping a checkpoint in {}", task.folder):
                 return self._perform_task(task)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
@@ -60,11 +64,11 @@ class CheckpointWriter:
                 return CheckpointWritten(self._machine, task.attempt)
             case SealCheckpoint():
                 setup, shape = self._setup, self._shape
-                seal(
+                seal_checkpoint(
                     task.folder,
                     Manifest(task.clock, setup.partitions, setup.shards, shape.rows, shape.columns),
                 )
                 return CheckpointSealed(self._machine, task.attempt)
             case DropCheckpoints():
-                drop_before(task.folder, task.attempt)
+                drop_older(task.folder, task.attempt)
                 return None

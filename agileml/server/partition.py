@@ -1,17 +1,17 @@
-"""One partition of the model: its values, what undoes them, and the deltas still waiting.
+"""Holds one partition of the model: its values, what undoes them, and the deltas still waiting.
 
-The same structure on ParamServs, ActivePSs and BackupPSs. It knows clocks and rows, and refuses to know
-machines, epochs or messages. Deterministic: the deltas of a clock are summed in shard order, whatever
-order they came in, so that with staleness 0 the model is bit for bit the same under any elasticity.
+The same structure serves ParamServs, ActivePSs and BackupPSs. It knows clocks and rows, but no machines,
+epochs or messages. Deterministic: the deltas of a clock are summed in shard order, whatever order they came
+in, so that with staleness 0 the model is bit for bit the same under any elasticity.
 
-Arrays that were given out (read, sent, kept as undo) are never written to again: a clock that touches
-every row makes a new array and keeps the old one as its undo, which copies nothing; a clock that touches
-some writes in place, after a copy if the array was given out. So a part of it is given out as a view where
+Arrays that were given out (read, sent, kept as undo) are never written to again. A clock that touches every
+row makes a new array and keeps the old one as its undo, which copies nothing. A clock that touches some rows
+writes in place, after a copy if the array was given out. So a part of the values is given out as a view where
 the last clock made a new array, as the next one likely will, and as a copy where it wrote in place.
 
-Undo is kept in *steps*, each back over a range of clocks. Where the clock between two steps is none that
-anybody may return to, they are merged, and the older value of a row is the one that counts: so a long
-range needs no more memory than the rows it touched.
+Undo is kept in *steps*, each back over a range of clocks. Where nobody may return to the clock between two
+steps, they are merged, and the older value of a row counts. So a long range needs no more memory than the
+rows it touched.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from agileml.server.stale_view import StaleView
 class PartitionState:
     """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
 
-    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo_steps``: in their
-    order.
+    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
     """
 
     __slots__ = (
-        "_ahead",
         "_given_out",
         "_loose",
         "_made_new",
         "_pending",
+        "_running_sums",
         "_shards",
         "_stale",
         "_undo",
@@ -66,7 +65,7 @@ class PartitionState:
         # Completed clocks that nobody may ask to return to:
         self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
-        self._ahead = RunningSums()
+        self._running_sums = RunningSums()
         self._stale = StaleView() if staleness else None
         for late in pending:
             self.add_deltas(late.clock, (late.delta,))
@@ -77,7 +76,7 @@ class PartitionState:
 
     @property
     def pending_deltas(self) -> tuple[PendingDelta, ...]:
-        """In order of clock and shard."""
+        """The waiting deltas, in order of clock and shard."""
         return tuple(
             PendingDelta(clock, ShardDelta(shard, patch))
             for clock, deltas in sorted(self._pending.items())
@@ -92,14 +91,17 @@ class PartitionState:
     # ---- reading -------------------------------------------------------------------------------
 
     def read_rows(self, rows: Rows, clock: int) -> Matrix:
-        """``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written to.
+        """Returns ``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written
+        to.
 
-        With s = 0 exactly the version clock - 1 (for clock C or C + 1); otherwise everything that has
+        With s = 0 exactly the version clock - 1 (for clock C or C + 1). Otherwise everything that has
         arrived, which is all of clock - s - 1 and read-your-writes.
         """
         if self._stale is not None:
-            alone = self._ahead.is_single_run(rows)
-            found = self._ahead.newest_values(rows) if alone else self._stale.read_rows(rows, self.values)
+            alone = self._running_sums.is_single_run(rows)
+            found = (
+                self._running_sums.newest_values(rows) if alone else self._stale.read_rows(rows, self.values)
+            )
             return self._take_rows(rows) if found is None else found
         if clock == self.clock + 1:
             return self._take_rows(rows)
@@ -108,18 +110,19 @@ class PartitionState:
         return self._rows_at(clock - 1, rows)
 
     def all_values(self) -> Matrix:
-        """All values, not to be written to; they stay as they are."""
+        """Returns all values, not to be written to; they stay as they are."""
         self._given_out = True
         return self.values
 
     def values_at(self, clock: int) -> Matrix:
-        """All values at the end of one of the ``returnable_clocks`` clocks, not to be written to."""
+        """Returns all values at the end of one of the ``returnable_clocks``, not to be written to."""
         return self._rows_at(clock, np.arange(len(self.values)))
 
     def changes_between(self, since: int, clock: int) -> Patch:
-        """The rows that clocks since + 1 to ``clock`` touched, with their values at the end of ``clock``.
+        """Returns the rows that clocks since + 1 to ``clock`` touched, with their values at the end of
+        ``clock``.
 
-        What a backup at ``since`` or later lacks. Both are ``returnable_clocks``, or undo begins at
+        This is what a backup at ``since`` or later lacks. Both are ``returnable_clocks``, or undo begins at
         ``since``.
         """
         steps = [step for step in self._undo if since < step.clock <= clock]
@@ -152,7 +155,9 @@ class PartitionState:
     # ---- going on ------------------------------------------------------------------------------
 
     def add_deltas(self, clock: int, deltas: Iterable[ShardDelta]) -> None:
-        """Keep deltas of a clock beyond C, each (shard, clock) at most once; older ones are known already."""
+        """Keeps deltas of a clock beyond C, each (shard, clock) at most once; older
+        ones are known already.
+        """
         if clock <= self.clock:
             return
         known = self._pending.setdefault(clock, {})
@@ -160,24 +165,26 @@ class PartitionState:
             if delta.shard in known:
                 continue
             known[delta.shard] = delta.patch
-            self._ahead.add_delta(clock, delta, self.values, self.clock)
+            self._running_sums.add_delta(clock, delta, self.values, self.clock)
             if self._stale is not None:
                 self._stale.add_delta(delta.patch)
 
     def complete_clock(self, *, keep: bool = True) -> bool:
-        """Move to clock C + 1 if all its deltas are in. ``keep``: somebody may want to return to it later."""
+        """Moves to clock C + 1 if all its deltas are in. ``keep``: somebody may want to
+        return to it later.
+        """
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
             return False
         deltas = self._pending.pop(self.clock + 1)
-        after = self._ahead.take_values(self.clock + 1)
+        after = self._running_sums.take_values(self.clock + 1)
         if after is not None:
             self._apply_patch(after, self.clock + 1, given_out=True)
         else:
             after = add_in_order(self.values, [patch for _, patch in sorted(deltas.items())])
             self._apply_patch(after, self.clock + 1, given_out=False)
-            self._ahead.learn_runs(deltas, len(self.values))
+            self._running_sums.learn_runs(deltas, len(self.values))
             for late in self.pending_deltas if self._pending else ():
-                self._ahead.add_delta(late.clock, late.delta, self.values, self.clock)
+                self._running_sums.add_delta(late.clock, late.delta, self.values, self.clock)
         if not keep:
             self._loose.add(self.clock)
         self._merge_loose()
@@ -187,11 +194,11 @@ class PartitionState:
         return True
 
     def overwrite_rows(self, patch: Patch, clock: int) -> None:
-        """Move to ``clock`` by setting the rows that were touched since, remembering what they held."""
+        """Moves to ``clock`` by setting the rows that were touched since, remembering what they held."""
         self._apply_patch(patch, clock, given_out=True)
 
     def split_last(self, last: Iterable[Undo]) -> None:
-        """``last``, if any, undoes the last clock alone; the range it came within then ends before it."""
+        """Ends the last range before its last clock, if ``last`` has a step that undoes that clock alone."""
         for step in last:
             ranges = [replace(range_, clock=step.since) for range_ in self._undo[-1:]]
             if not ranges or ranges[0].since < step.since:
@@ -211,12 +218,14 @@ class PartitionState:
         self.clock = clock
 
     def _make_writable(self) -> None:
-        """Before writing in place."""
+        """Makes the values safe to write in place: copies them if they were given out."""
         if self._given_out:
             self.values, self._given_out = self.values.copy(), False
 
     def _merge_loose(self) -> None:
-        """Where the end of a step is loose it becomes one with the next; but the last clock stands alone."""
+        """Merges the last step but one with the one before, where nobody may return between them. The last
+        clock stays alone.
+        """
         if len(self._undo) < 3 or self._undo[-3].clock not in self._loose:
             return
         older, newer = self._undo[-3:-1]
@@ -227,18 +236,18 @@ class PartitionState:
     # ---- going back ----------------------------------------------------------------------------
 
     def keep_all(self) -> tuple[int, ...]:
-        """Keep also what was loose and is still there; returns all that is kept."""
+        """Keeps also the steps whose end was loose and is still there; returns all clocks that are kept."""
         self._loose.clear()
         return self.returnable_clocks
 
     def can_return_to(self, clock: int) -> bool:
-        """Whether the values at the end of ``clock`` can be had."""
+        """Whether the values at the end of ``clock`` can be restored."""
         return clock == self.clock or any(step.since == clock for step in self._undo)
 
     def roll_back(self, clock: int) -> None:
-        """Back to the end of ``clock``, bit for bit; every pending delta is dropped.
+        """Returns to the end of ``clock``, bit for bit; every pending delta is dropped.
 
-        Raises ProtocolError when what undoes it was trimmed or merged already, or it was never reached.
+        Raises ProtocolError when its undo was trimmed or merged already, or the clock was never reached.
         """
         if not self.can_return_to(clock):
             raise ProtocolError(
@@ -257,12 +266,12 @@ class PartitionState:
 
     def drop_pending(self) -> None:
         self._pending.clear()
-        self._ahead.clear_sums()
+        self._running_sums.clear_sums()
         if self._stale is not None:
             self._stale.clear_pending()
 
     def trim_undo(self, backed: int) -> None:
-        """Forget how to return to before ``backed``, but never what a read may still ask for."""
+        """Drops the undo of clocks before ``backed``, but never what a read may still ask for."""
         oldest = min(backed, self.clock - 1)
         self._undo = [step for step in self._undo if step.clock > oldest]
         self._loose = {clock for clock in self._loose if clock > oldest}

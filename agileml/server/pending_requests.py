@@ -1,7 +1,7 @@
-"""What a server cannot answer or carry out yet: it waits, and is tried again when its partition changes.
+"""Keeps what a server cannot answer or carry out yet, and tries it again when its partition changes.
 
-Whatever is said to a server is about one partition or names them, and nothing that is done for one releases
-what waits for another. So a message costs what waits for its own partitions, however many others there are.
+Every message to a server is about one partition or names its partitions, and no change of one releases what
+waits for another. So a message costs what waits for its own partitions, however many others there are.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class RequestPart:
 
     @property
     def slot_key(self) -> tuple[str, int, bool]:
-        """A worker has one read and one update per partition under way."""
+        """What a newer part replaces: a worker has one read and one update per partition under way."""
         return self.sender, self.part.partition, isinstance(self.part, UpdatePart)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerMessage:
-    """From another server, which is told when it is dealt with."""
+    """A message from another server, which is told when it is dealt with."""
 
     sender: str
     message: Push | Install | EndOfLife
@@ -56,7 +56,8 @@ Item: TypeAlias = RequestPart | PeerMessage | Move
 
 
 class PendingRequests:
-    """By partition, numbered in the order in which it came; and what needs several partitions, the last save.
+    """What waits, by partition, numbered in the order in which it came; and saves, which need several
+    partitions.
 
     That order holds across partitions: a worker whose request came first has all its answers first, and
     computes while the link carries those of others.
@@ -83,7 +84,7 @@ class PendingRequests:
     def try_request(
         self, sender: str, request: Read | Update, attempt: Callable[[RequestPart], bool]
     ) -> None:
-        """Try every part once, and keep those that are not done with.
+        """Tries every part once, and keeps those that are not done with.
 
         A newer request of a worker replaces what of an older one still waits.
         """
@@ -101,10 +102,11 @@ class PendingRequests:
     def retry_partitions(
         self, partitions: Iterable[int], attempt: Callable[[Item | SaveModel], bool]
     ) -> None:
-        """Try what waits for these partitions until all that is left was tried in vain, and then every save.
+        """Tries what waits for these partitions until no attempt changes anything any more, and then every
+        save.
 
-        What was tried before waits for something new: so what came since goes first, and then the others,
-        in their order and over again. ``attempt`` says whether an item is done with.
+        What was tried before waits for something new. So what came since goes first, and then the others, in
+        their order and over again. ``attempt`` returns whether an item is done with.
         """
         due = deque(sorted((number, p) for p in set(partitions) for number in self._items.get(p, ())))
         due.rotate(sum(number >= self._untried for number, _ in due))
@@ -131,12 +133,12 @@ class PendingRequests:
             del self._asked[item.slot_key]
 
     def drop_pushes(self, partition: int) -> None:
-        """What came for a copy that is gone."""
+        """Drops pushes to a replica that is gone."""
         kept = {number: item for number, item in self._items[partition].items() if not _is_push(item)}
         self._items[partition] = kept
 
     def find_unknown(self, sender: str, inquiry: Inquiry) -> list[Unknown]:
-        """Of the partitions asked after, those for which nothing of the request waits here."""
+        """Returns an answer for each partition asked after for which nothing of the request waits here."""
         request = inquiry.request
         return [Unknown(request, p) for p in inquiry.partitions if not self._is_waiting(p, sender, request)]
 

@@ -1,4 +1,4 @@
-"""A server process: the loop around the pure server core."""
+"""Runs a server process: the loop around the pure server core."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from agileml.server.checkpoint_writer import CheckpointWriter
 from agileml.server.server import Server
 
 _SAVE_AGAIN_S: Final = 5.0
-"""After a model could not be written: what is on this machine may be all that the training has left."""
+"""The pause after a model could not be written: this machine may hold all that is left of the training."""
 
 
 class ServerProcess:
-    def __init__(self, folder: JobFolder, machine: str, incarnation: int, doings: Activities) -> None:
-        self._at = doings.add_thread("starting: making the application, opening the input")
-        job, data = folder.job(), folder.cut_input()
+    def __init__(self, folder: JobFolder, machine: str, incarnation: int, activities: Activities) -> None:
+        self._activity = activities.add_thread("starting: making the application, opening the input")
+        job, data = folder.read_job(), folder.open_input()
         app = job.make_application()
         self._model = folder.saved_model()
         self._machine = machine
         self._meter = ServerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._ask_after_s = job.timing.ask_after_s
         self._look_back_at = time.monotonic() + self._ask_after_s
-        self._saving = doings.add_thread("")
+        self._saving = activities.add_thread("")
         self._save_again: list[SaveModel] = []
         self._save_again_at = 0.0
         self._poller = zmq.Poller()
@@ -58,14 +58,14 @@ class ServerProcess:
         name = f"server/{machine}/{incarnation}"
         self._control = ControlEnd(context, folder, name, job.timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
-        listen = folder.endpoint(machine, incarnation)
-        self._data = DataEnd(context, name, self._poller, folder.keys(), listen)
+        listen = folder.machine_endpoint(machine, incarnation)
+        self._data = DataEnd(context, name, self._poller, folder.read_keys(), listen)
         shape = data.shape
-        self._writer = CheckpointWriter(machine, job.setup, shape, doings.add_thread(""))
+        self._writer = CheckpointWriter(machine, job.setup, shape, activities.add_thread(""))
         me = Peer(machine, self._data.endpoint)
 
         def initial(rows: Rows) -> Matrix:
-            with self._at.while_doing("making initial values of {} rows", len(rows)):
+            with self._activity.while_doing("making initial values of {} rows", len(rows)):
                 return app.initial(rows, shape)
 
         self._core = Server(me, job.setup, shape, initial, self._read_stored)
@@ -73,7 +73,7 @@ class ServerProcess:
 
     def run(self) -> None:
         while True:
-            self._at.start_turn()
+            self._activity.start_turn()
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._control.wait_ms())
@@ -130,15 +130,17 @@ class ServerProcess:
                     self._control.queue_message(event)
 
     def _read_stored(self, folder: str, partition: int) -> Matrix:
-        with self._at.while_doing("reading partition {} of {}", partition, folder):
+        with self._activity.while_doing("reading partition {} of {}", partition, folder):
             return read_partition(folder, partition)
 
     def _save_model(self, save: Save) -> None:
-        """Whole files only. Where that cannot be done, as on a full disk, the order is taken anew later."""
+        """Writes complete files only. Where that fails, as on a full disk, the order is tried again later."""
         try:
             for partition, values in save.partitions:
                 with (
-                    self._at.while_doing("writing partition {} of the model to {}", partition, self._model),
+                    self._activity.while_doing(
+                        "writing partition {} of the model to {}", partition, self._model
+                    ),
                     self._model.open_for_writing(partition_file(partition)) as out,
                 ):
                     np.save(out, values)

@@ -1,11 +1,10 @@
-"""A partition on a server: what it is there, and which ranges of clocks its backup still lacks.
+"""Holds a server's replica of a partition: its role here, and which ranges of clocks its backup still lacks.
 
 One range per partition is on its way to the backup, and one more may wait, whose end is kept. What comes
-after is merged, so a slow backup costs memory for the rows touched, not for the clocks. Where it lags too
-far nothing is read any more, and the clock where that happens ends a range whoever thought otherwise.
-
-A push or its confirmation may be lost with a connection. Then the backup says what it has, and is sent all
-since then in one range, if it has not been confirmed otherwise (by B, which moved) in the meantime.
+after is merged, so a slow backup costs memory for the rows touched, not for the clocks. Where it lags too far
+nothing is read any more, and the clock where that happens ends a range whatever the worker decided. A push or
+its confirmation may be lost with a connection. Then the backup says what it has, and is sent all since then
+in one range, unless a newer B confirms it meanwhile.
 """
 
 from __future__ import annotations
@@ -29,20 +28,22 @@ from agileml.server.partition import PartitionState
 
 
 class ReplicaRole(StrEnum):
-    """What a server is to a partition that it holds."""
+    """The role of a server for a partition that it holds."""
 
     SERVING = "serving"
     """Workers read and update it here (ParamServ, ActivePS)."""
     BACKUP = "backup"
-    """It takes in the ranges of clocks that the serving server pushes (BackupPS)."""
+    """It receives the ranges of clocks that the serving server pushes (BackupPS)."""
     FROZEN = "frozen"
     """Handed over, and kept until the new owner is known to have it."""
 
 
 @dataclass(slots=True)
 class Replica:
-    """``base``: the clock its generation started from; ``backed``: every partition is backed up to it, as far
-    as is known here; ``sent``, ``acked``: the end of the last range for the backup, and of the last it holds.
+    """One partition on this server.
+
+    ``base``: the clock its generation started from; ``backed``: every partition is backed up to it, as far as
+    is known here; ``sent``, ``acked``: the end of the last range for the backup, and of the last it holds.
     """
 
     partition: int
@@ -54,28 +55,33 @@ class Replica:
     backed: int
     backup: Peer | None = None
     target: Peer | None = None
-    """Where it was handed to last: what was sent may still be on its way."""
+    """The server it was last handed to: what was sent may still be on its way."""
     sent: int = 0
     acked: int = 0
     cuts: set[int] = field(default_factory=set)
     """Clocks not complete yet that shall end a range."""
     pushed_lately: bool = False
-    """Since time last passed."""
+    """It was pushed since ``retry_unanswered`` was last called."""
     served_from: int = 0
     """The clock it was at when serving it began here, or its generation did."""
     alone: int = 0
-    """The last clock that the backup can get as a range of its own only: it held all before, and nobody
-    else has pushed it."""
+    """The last clock that the backup can receive only as a range of its own: it held all before, and nobody
+    else has pushed it.
+    """
 
     @classmethod
     def from_install(cls, message: Install, backed: int, setup: Setup) -> Replica:
-        """What came, before it is known as what."""
+        """Returns what came, before its role is known."""
         values, undo, pending = message.values, message.undo, message.pending
         state = PartitionState(values, message.clock, setup.shards, setup.staleness, undo, pending)
-        held = cls(message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, backed)
-        held.assume_backup_at(max(message.acked, backed))  # what was on its way may be lost with its sender
-        held.cuts = set(message.cuts)
-        return held
+        replica = cls(
+            message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, backed
+        )
+        replica.assume_backup_at(
+            max(message.acked, backed)
+        )  # what was on its way may be lost with its sender
+        replica.cuts = set(message.cuts)
+        return replica
 
     @property
     def is_behind(self) -> bool:
@@ -96,7 +102,9 @@ class Replica:
         return self.backup is None or clock in self.cuts or clock - self.backed >= lag
 
     def complete_clocks(self, machine: str, lag: int) -> list[ClockCompleted]:
-        """Move over every clock whose deltas are all in; what is kept of them says ``must_keep``."""
+        """Moves over every clock whose deltas are all in. ``must_keep`` decides which of them can be returned
+        to.
+        """
         state, completed = self.state, []
         while state.complete_clock(keep=self.must_keep(state.clock + 1, lag)):
             self.cuts.discard(state.clock)
@@ -107,13 +115,15 @@ class Replica:
     # ---- as a backup ---------------------------------------------------------------------------
 
     def adopt_generation(self, message: Push | EndOfLife) -> bool:
-        """Whether the message is of the backup's generation, which it may start."""
+        """Returns whether the message is of this backup's generation. A newer one is taken on first."""
         if message.generation > self.generation:
             self.return_to(message.generation, message.base)
         return message.generation == self.generation
 
     def answer_inquiry(self, asked: PushInquiry) -> PushDone | Lacking | None:
-        """What to say of it; nothing once this is no backup any more, or of a later generation."""
+        """Returns what this replica holds of a push; None once it is no backup any more, or of a later
+        generation.
+        """
         if (self.generation, self.state.clock) >= (asked.generation, asked.clock):
             same = self.generation == asked.generation
             return PushDone(self.partition, asked.generation, asked.clock) if same else None
@@ -124,13 +134,13 @@ class Replica:
     # ---- ranges for the backup -----------------------------------------------------------------
 
     def next_push(self) -> list[Send]:
-        """The next range, if the backup holds the last one."""
+        """Sends the next range, if the backup holds the last one."""
         if self.role is ReplicaRole.SERVING and self.sent == self.acked and self.unsent_ends:
             return [self.push_until(self.unsent_ends[0])]
         return []
 
     def last_pushes(self) -> list[Send]:
-        """All that the backup lacks, before an end of life."""
+        """Sends all that the backup lacks, before an end of life."""
         self.state.keep_all()
         return [self.push_until(clock) for clock in self.unsent_ends]
 
@@ -141,7 +151,8 @@ class Replica:
         return push
 
     def push_again(self, lacking: Lacking) -> list[Send]:
-        """From what the backup says it has; nothing where that is known to be old, or enough.
+        """Sends all since the clock that the backup reports; nothing where the report is outdated, or says
+        enough.
 
         A backup of an older generation returns to this one's base first.
         """
@@ -151,19 +162,19 @@ class Replica:
         return [self._make_push(since, self.sent)]
 
     def confirm_push(self, done: PushDone) -> None:
-        """The backup holds the end of a range; it may say so twice."""
+        """Records that the backup holds the end of a range; it may say so twice."""
         if (self.generation, self.sent) == (done.generation, done.clock):
             self.acked = done.clock
 
     def mark_backed(self, clock: int) -> None:
-        """Every partition is backed up to ``clock``."""
+        """Records that every partition is backed up to ``clock``."""
         self.backed = max(self.backed, clock)
         self.acked = max(self.acked, self.backed)
         self.sent = max(self.sent, self.acked)
         self.state.trim_undo(self.backed)
 
     def assume_backup_at(self, clock: int) -> None:
-        """Whoever is pushed to holds ``clock``, or will before anything else comes."""
+        """Assumes that the backup holds ``clock``, or will before anything else reaches it."""
         self.sent = self.acked = clock
         self._reset_serving_start()
 
@@ -190,7 +201,7 @@ class Replica:
         self.cuts.clear()
 
     def make_install(self, epoch: int, acked: int) -> Install:
-        """To be served, but for what is still to be summed."""
+        """Returns the whole replica, to be served, but for the deltas that are still to be summed."""
         state = self.state
         return Install(
             self.partition,
@@ -208,7 +219,7 @@ class Replica:
         )
 
     def make_end_of_life(self, epoch: int) -> EndOfLife:
-        """What the backup lacks beside the ranges; what it overwrote for a range, it knows itself."""
+        """Returns what the backup lacks beside the ranges. What it overwrote for a range, it knows itself."""
         state = self.state
         return EndOfLife(
             self.partition,

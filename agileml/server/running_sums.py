@@ -1,11 +1,12 @@
-"""The sums of clocks that are not complete yet, where every shard has rows of its own.
+"""Keeps the sums of clocks that are not complete yet, where every shard has rows of its own.
 
-Where the deltas of a clock are neighbouring runs of rows, one of each shard, and together the whole
-partition, those of the next clocks most likely are the same runs. Then each is added as soon as it comes, to
-its part of a new array, rather than all of them when the last one is there; and what was added is what stale
-reads see. As soon as a delta is of other rows nothing of this is used, until it begins anew.
+Often the deltas of a clock are neighbouring runs of rows, one of each shard, which together are the whole
+partition. Then those of the next clocks most likely are the same runs. So each delta is added as soon as it
+comes, to its part of a new array, rather than all of them when the last one is there; stale reads see what
+was added. As soon as a delta has other rows nothing of this is used, until it begins anew.
 
-Like the values, an array that was given out is never written to again: of each part that holds once it is in.
+Like the values, an array that was given out is never written to again; this holds for each run once its delta
+is in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from agileml.row_math import as_slice, neighbouring_runs
 
 
 class RunningSums:
-    """Of one partition. Whoever has it says when deltas come (each once) and when they are dropped."""
+    """The sums of one partition. Its owner reports when deltas come (each once) and when they are dropped."""
 
     __slots__ = ("_at", "_begun", "_newest", "_rows", "_runs")
 
@@ -32,7 +33,9 @@ class RunningSums:
         self._newest: dict[int, Matrix] = {}  # by the first row of a run: where the last sum of it is
 
     def learn_runs(self, deltas: Mapping[int, Patch], extent: int) -> None:
-        """Those of a clock that is complete, by shard, in a partition of ``extent`` rows."""
+        """Learns the runs from the deltas of a complete clock, by shard, in a partition
+        of ``extent`` rows.
+        """
         self.discard_runs()
         runs = neighbouring_runs(list(deltas.values())) if len(deltas) > 1 else None
         if runs is not None and runs[-1].stop - runs[0].start == extent:
@@ -42,17 +45,19 @@ class RunningSums:
                 self._rows = np.arange(extent, dtype=np.int64)
 
     def discard_runs(self) -> None:
-        """Nothing is known of the rows to come."""
+        """Forgets which rows the next deltas have."""
         self._runs, self._at = {}, {}
         self.clear_sums()
 
     def clear_sums(self) -> None:
-        """No delta is pending any more."""
+        """Drops all sums: no delta is pending any more."""
         self._begun.clear()
         self._newest.clear()
 
     def add_delta(self, clock: int, delta: ShardDelta, values: Matrix, completed: int) -> None:
-        """A shard's deltas come in the order of clocks. ``values``: those at the end of ``completed``."""
+        """Adds a delta; a shard's come in the order of clocks. ``values``: those at the
+        end of ``completed``.
+        """
         if not self._runs:
             return
         run, before = self._runs.get(delta.shard), self._begun.get(clock - 1)
@@ -73,7 +78,9 @@ class RunningSums:
         self._newest[run.start] = after
 
     def take_values(self, clock: int) -> Patch | None:
-        """The values at the end of ``clock``, all of whose deltas came, if they were added as they came."""
+        """Returns the values at the end of ``clock``, all of whose deltas came; None unless they were added
+        as they came.
+        """
         begun = self._begun.pop(clock, None)
         return None if begun is None else Patch(self._rows, begun[0])
 
@@ -83,6 +90,8 @@ class RunningSums:
         return run is not None and run == as_slice(rows)
 
     def newest_values(self, rows: Rows) -> Matrix | None:
-        """All that has arrived for these rows ``is_single_run``, not to be written to; None: the values say it."""
+        """Returns all that has arrived for these rows of a single run, not to be written to; None: the values
+        have it.
+        """
         first = int(rows[0])
         return self._newest[first][self._at[first]] if first in self._newest else None

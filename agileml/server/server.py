@@ -1,11 +1,12 @@
-"""The parameter server of one machine, without sockets: messages and commands in, messages and events out.
+"""Implements the parameter server of one machine, without sockets: messages and commands in, messages and
+events out.
 
-Here is what is said, and when it is listened to; what comes of it is decided partition by partition, in
-``copies``. What cannot be answered or carried out yet waits (``heldback``) and is tried again after every
-change of its partition.
+This module decides which message is handled when; ``replicas`` decides, partition by partition, what follows.
+What cannot be answered or carried out yet waits (``pending_requests``) and is tried again after every change
+of its partition.
 
-Rule 1: a request is answered only under the epoch of the present ownership (``requests``).
-Rule 2: whoever is asked after something answers from what is here now, or waits here.
+Rule 1: a request is answered only under the epoch of the present ownership (``reads_and_updates``). Rule 2:
+an inquiry is answered from what is here now, or waits here.
 """
 
 from __future__ import annotations
@@ -55,13 +56,16 @@ ServerCommand: TypeAlias = (
 
 
 def refuse_checkpoint_read(folder: str, partition: int) -> Matrix:
-    """Of a server that was given no way to read any."""
+    """Raises ProtocolError: stands in for a reader on a server that was given none."""
     raise ProtocolError(f"partition {partition} was to be read from {folder!r}, of a job without checkpoints")
 
 
 class Server:
-    """``initial(rows)`` makes the start values of global rows, float32 of shape (len(rows), columns);
-    ``stored(folder, partition)`` reads a partition from a checkpoint."""
+    """Handles messages and commands for the replicas of one machine.
+
+    ``initial(rows)`` makes the start values of global rows, float32 of shape (len(rows), columns);
+    ``stored(folder, partition)`` reads a partition from a checkpoint.
+    """
 
     def __init__(
         self,
@@ -73,11 +77,11 @@ class Server:
     ) -> None:
         self.me = me
         self._out: list[Outgoing] = []
-        self._copies = Replicas(me, setup, shape, initial, stored, self._out)
+        self._replicas = Replicas(me, setup, shape, initial, stored, self._out)
         self._waiting = PendingRequests()
 
     def handle_message(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
-        """Take a message from a worker or another server. ``sender`` is where answers go."""
+        """Takes a message from a worker or another server. ``sender`` is where answers go."""
         match message:
             case Read() | Update():
                 return self._handle_request(sender, message)
@@ -89,26 +93,26 @@ class Server:
                 ]
                 return self._retry_waiting(())
             case PushInquiry():
-                self._copies.answer_push_inquiry(sender, message)
+                self._replicas.answer_push_inquiry(sender, message)
             case TransferInquiry():
                 self._answer_transfer_inquiry(sender, message)
             case notice:
-                self._copies.handle_notice(notice)
+                self._replicas.handle_notice(notice)
         return self._retry_waiting((message.partition,))
 
     def handle_command(self, command: ServerCommand) -> tuple[Outgoing, ...]:
-        """Take a command from the elasticity controller."""
+        """Takes a command from the elasticity controller."""
         match command:
             case Create():
-                self._copies.create_partition(command)
+                self._replicas.create_partition(command)
             case Forget():
-                self._copies.discard_partition(command)
+                self._replicas.discard_partition(command)
                 self._waiting.drop_pushes(command.partition)
             case Advance():
-                self._copies.advance_consistent(command)
-                return self._retry_waiting(self._copies.partition_numbers)
+                self._replicas.advance_consistent(command)
+                return self._retry_waiting(self._replicas.partition_numbers)
             case WriteCheckpoint():
-                self._copies.take_snapshot(command)
+                self._replicas.take_snapshot(command)
                 return self._retry_waiting(())
             case SaveModel():
                 self._waiting.add_item(command)
@@ -118,31 +122,33 @@ class Server:
         return self._retry_waiting((command.partition,))
 
     def retry_unanswered(self) -> tuple[Outgoing, ...]:
-        """Time has passed: ask other servers after what has had no answer since before the last time."""
-        return tuple(self._copies.retry_unanswered())
+        """Asks other servers after what has had no answer since before the last call."""
+        return tuple(self._replicas.retry_unanswered())
 
     @property
     def open_endpoints(self) -> frozenset[str]:
         """The endpoints that something may still be on its way to; connections to others can be closed."""
-        return self._copies.open_endpoints
+        return self._replicas.open_endpoints
 
     def role_of(self, partition: int) -> ReplicaRole | None:
-        """What this server is to a partition, for reports; None where it holds nothing of it."""
-        return self._copies.role_of(partition)
+        """Returns this server's role for a partition, for reports; None where it has no replica of it."""
+        return self._replicas.role_of(partition)
 
     def _handle_request(self, sender: str, request: Read | Update) -> tuple[Outgoing, ...]:
-        """What others wait for changes by it only where it completes a clock of a partition."""
-        before = {part.partition: self._copies.completed_clock(part.partition) for part in request.parts}
-        self._waiting.try_request(sender, request, self._copies.answer_request)
+        """Handles a worker's request. Other waiting items are retried only where it completes a clock of a
+        partition.
+        """
+        before = {part.partition: self._replicas.completed_clock(part.partition) for part in request.parts}
+        self._waiting.try_request(sender, request, self._replicas.answer_request)
         moved = [
             partition
             for partition, clock in before.items()
-            if self._copies.completed_clock(partition) != clock
+            if self._replicas.completed_clock(partition) != clock
         ]
         return self._retry_waiting(moved) if moved else self._take_outgoing()
 
     def _retry_waiting(self, partitions: Iterable[int]) -> tuple[Outgoing, ...]:
-        """Try what waits for these ``partition_numbers``, about which something was said."""
+        """Tries what waits for these ``partitions``, which a message or command was about."""
         self._waiting.retry_partitions(partitions, self._attempt_item)
         return self._take_outgoing()
 
@@ -152,19 +158,19 @@ class Server:
         return out
 
     def _attempt_item(self, item: Item | SaveModel) -> bool:
-        """Whether the item is done with: carried out, answered or known to be stale."""
+        """Returns whether the item is done with: carried out, answered or known to be stale."""
         match item:
             case RequestPart():
-                return self._copies.answer_request(item)
+                return self._replicas.answer_request(item)
             case PeerMessage():
-                return self._copies.take_in(item)
+                return self._replicas.take_in(item)
             case SaveModel():
-                return self._copies.save_model(item)
-        return self._copies.carry_out_move(item)
+                return self._replicas.save_model(item)
+        return self._replicas.carry_out_move(item)
 
     def _answer_transfer_inquiry(self, sender: str, asked: TransferInquiry) -> None:
         partition, epoch = asked.partition, asked.epoch
-        if epoch <= self._copies.known_epoch(partition):
+        if epoch <= self._replicas.known_epoch(partition):
             self._out.append(Reply(sender, Arrived(partition, epoch)))
         elif not self._waiting.has_transfer(partition, epoch):
             self._out.append(Reply(sender, Missing(partition, epoch)))

@@ -1,8 +1,8 @@
-"""What stale reads see of a partition, for the SSP bound s > 0: all that has arrived, pending deltas too.
+"""Shows stale reads all of a partition that has arrived, pending deltas too, for the SSP bound s > 0.
 
-Most of the time that is next to the values themselves, so an array of its own comes into being only when
-somebody reads while deltas are pending. Like the values, an array that was given out is never written to
-again: what comes later goes into a new one.
+Most of the time that equals the values themselves, so an array of its own is made only when somebody reads
+while deltas are pending. Like the values, an array that was given out is never written to again: later deltas
+go into a new one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class StaleView:
         self._unread: list[Patch] = []  # what is not in it yet
 
     def add_delta(self, delta: Patch) -> None:
-        """A delta is pending from now on."""
+        """Adds a delta that is pending from now on."""
         self._unread.append(delta)
 
     def read_rows(self, rows: Rows, values: Matrix) -> Matrix | None:
-        """``rows`` of it, not to be written to; None where the values are all there is."""
+        """Returns ``rows`` of it, not to be written to; None where the values are all there is."""
         self._add_unread(values)
         if self._own is None:
             return None
@@ -42,7 +42,9 @@ class StaleView:
         return taken.copy() if taken.base is not None else taken
 
     def advance_clock(self, rows: Rows, values: Matrix, pending: Iterable[Patch]) -> None:
-        """``values`` are those of a new clock, which touched ``rows``; ``pending`` is what it left."""
+        """Moves to a new clock with ``values``, which touched ``rows``. ``pending``:
+        the deltas that it left.
+        """
         if self._own is None or len(rows) == len(values):
             self._own, self._unread = None, list(pending)
             return
@@ -57,7 +59,7 @@ class StaleView:
             own[delta.rows[again]] += delta.values[again]
 
     def clear_pending(self) -> None:
-        """Nothing is pending any more."""
+        """Drops all pending deltas."""
         self._own = None
         self._unread.clear()
 
@@ -71,7 +73,7 @@ class StaleView:
         self._unread.clear()
 
     def _writable_values(self, values: Matrix) -> Matrix:
-        """The array of its own, which nobody else has."""
+        """Returns the array of its own, which nobody else has."""
         if self._own is None:
             self._own = values.copy()
         elif self._given_out:

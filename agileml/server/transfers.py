@@ -1,8 +1,8 @@
-"""Partitions on their way from this server to others, each kept until its receiver says that it came.
+"""Keeps partitions on their way from this server to others until each receiver confirms its arrival.
 
-What carries one may be lost with a connection although both ends live. So a transfer that had no answer for
-a while is asked after, and sent again to whoever says that it is missing. The receiver takes it once: it
-knows the epoch. No sockets, and no clock: ``retry_unanswered`` is called when time has passed.
+A message that carries one may be lost with a connection although both ends live. So a transfer that had no
+answer for a while is asked after, and sent again to a receiver that says it is missing. The receiver takes it
+once: it knows the epoch. No sockets, and no clock: ``retry_unanswered`` is called when time has passed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class Transfers:
         return Send(to, message)
 
     def drop_transfer(self, partition: int, epoch: int | None = None) -> None:
-        """It arrived, or is not wanted any more; ``epoch``: only what is not newer than that."""
+        """Drops a transfer that arrived, or is not wanted any more. ``epoch``: only if it is not newer than
+        that.
+        """
         transfer = self._transfers.get(partition)
         if transfer is not None and (epoch is None or transfer.message.epoch <= epoch):
             del self._transfers[partition]
 
     def send_again(self, partition: int, epoch: int) -> list[Send]:
-        """The transfer that is missing; nothing where another took its place."""
+        """Returns the transfer that is missing; nothing where another took its place."""
         transfer = self._transfers.get(partition)
         if transfer is None or transfer.message.epoch != epoch:
             return []
@@ -53,7 +55,7 @@ class Transfers:
         return transfer is not None and isinstance(transfer.message, EndOfLife)
 
     def retry_unanswered(self) -> list[Send]:
-        """Ask after what was sent, or asked after, before the last look."""
+        """Asks after what was sent, or asked after, before the last call."""
         asked = []
         for partition, transfer in self._transfers.items():
             if not transfer.recent:

@@ -1,4 +1,4 @@
-"""A worker process: the loop around the pure worker core, which runs the application between polls."""
+"""Runs a worker process: the loop around the pure worker core, which runs the application between polls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import zmq
 
-from agileml.api import Arrays, Outcome, checked
+from agileml.api import Arrays, Outcome, validated_delta
 from agileml.job import JobFolder
 from agileml.node.agent.watchdog import Activities
 from agileml.node.hosts.nominal_time import Pacer
@@ -27,23 +27,23 @@ from agileml.worker.shard_loader import ShardLoader
 from agileml.worker.worker import ShardWork, Worker
 
 _STANDS_MS: Final = 10
-"""How long is waited at the least where time stands still."""
+"""The shortest wait where nominal time stands still."""
 _DRAIN_MARGIN: Final = 0.5
 """The share of a notice that may go into finishing the clock in hand; the rest is for what follows."""
 
 
 class WorkerProcess:
-    """Where the job sets a nominal speed, results are held until their nominal time has passed.
+    """The loop. Where the job sets a nominal speed, it holds results until their nominal time has passed.
 
-    That is the time which whoever drives the job has released (``nominal_time.py``): nobody who is not paid
-    for computes, and nobody is paid for who cannot.
+    That is the time which the driver of the job has released (``nominal_time.py``): no machine computes that
+    is not paid for, and none is paid for that cannot compute.
     """
 
     def __init__(
-        self, folder: JobFolder, machine: str, incarnation: int, cores: int, doings: Activities
+        self, folder: JobFolder, machine: str, incarnation: int, cores: int, activities: Activities
     ) -> None:
-        self._at = doings.add_thread("starting: making the application, opening the input")
-        job, self._input = folder.job(), folder.cut_input()
+        self._activity = activities.add_thread("starting: making the application, opening the input")
+        job, self._input = folder.read_job(), folder.open_input()
         self._app = job.make_application()
         self._machine = machine
         self._nominal_s = job.core_seconds_per_clock / job.setup.shards / cores
@@ -51,8 +51,8 @@ class WorkerProcess:
         self._clocks = job.setup.clocks
         self._cores = min(cores, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._cores)
-        self._loading = ShardLoader(self._input.shard, ShardCache(job.input_bytes), self._cores)
-        self._held: list[tuple[ShardWork, Patch]] = []
+        self._loader = ShardLoader(self._input.read_shard, ShardCache(job.input_bytes), self._cores)
+        self._unreleased: list[tuple[ShardWork, Patch]] = []
         self._pacer = Pacer(folder.path, machine)
         self._release_at = -math.inf  # by the pacer
         self._goes_on = False  # computing, without a pause since the last release
@@ -66,16 +66,16 @@ class WorkerProcess:
         name = f"worker/{machine}/{incarnation}"
         self._control = ControlEnd(context, folder, name, job.timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
-        self._data = DataEnd(context, name, self._poller, folder.keys())
-        self._poller.register(self._loading.wake_fd, zmq.POLLIN)
+        self._data = DataEnd(context, name, self._poller, folder.read_keys())
+        self._poller.register(self._loader.wake_fd, zmq.POLLIN)
         self._incarnation = incarnation
-        columns, rows = self._input.shape.columns, cache(self._input.rows)
+        columns, rows = self._input.shape.columns, cache(self._input.read_rows)
         self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows)
         self._control.queue_message(WorkerReady(machine, incarnation))
 
     def run(self) -> None:
         while True:
-            self._at.start_turn()
+            self._activity.start_turn()
             self._data.flush()  # first what somebody waits for
             self._control.flush()
             self._poller.poll(self._wait_ms())
@@ -98,29 +98,29 @@ class WorkerProcess:
                 self._control.queue_message(load)
 
     def _compute_or_release(self) -> None:
-        """With what can be computed, and what may be pushed by now."""
+        """Computes what can be computed, and releases what may be pushed by now."""
         self._abandon_late_clock()
-        if not self._held and self._core.computable_count:
+        if not self._unreleased and self._core.computable_count:
             self._compute_batch()
-        elif not self._held:
+        elif not self._unreleased:
             self._goes_on = False
-        if self._held and self._pacer.now() >= self._release_at:
+        if self._unreleased and self._pacer.now() >= self._release_at:
             self._release_results()
 
     def _wait_ms(self) -> int:
-        if self._held:
+        if self._unreleased:
             least_ms = _STANDS_MS if self._pacer.stands_still() else 0
             until_release = int(1000 * (self._release_at - self._pacer.now())) + 1
             return max(least_ms, min(until_release, self._control.wait_ms()))
         return 0 if self._core.computable_count else self._control.wait_ms()
 
     def _report_loaded(self) -> None:
-        loaded = self._loading.collect_loaded()
+        loaded = self._loader.collect_loaded()
         if loaded is not None:
             self._control.queue_message(Loaded(self._machine, self._incarnation, *loaded))
 
     def _take_assignment(self, assign: Assign) -> None:
-        self._loading.set_wanted(assign.shards, assign.preload)
+        self._loader.set_wanted(assign.shards, assign.preload)
         self._dispatch_outgoing(self._core.take_assignment(assign))
         self._data.close_all_but({route.endpoint for route in assign.routes})
         self._pacer.free = assign.drain
@@ -131,29 +131,29 @@ class WorkerProcess:
             self._abandon_late_clock()
 
     def _abandon_late_clock(self) -> None:
-        """The clock in hand, as soon as it cannot be computed in time any more, or its rows do not come."""
+        """Abandons the clock in hand once it cannot be computed in time any more, or its rows do not come."""
         if self._finish_by == math.inf or not self._core.uncomputed_count:
             return
-        now, to_begin = time.monotonic(), self._core.uncomputed_count - len(self._held)
-        holds_s = max(0.0, self._release_at - self._pacer.now()) if self._held else 0.0
+        now, to_begin = time.monotonic(), self._core.uncomputed_count - len(self._unreleased)
+        holds_s = max(0.0, self._release_at - self._pacer.now()) if self._unreleased else 0.0
         if now + holds_s + to_begin * self._shard_s > self._finish_by:
-            self._held, self._found = [], []
+            self._unreleased, self._found = [], []
             self._dispatch_outgoing(self._core.abandon_task())
 
     def _compute_batch(self) -> None:
-        """As many shards as there are cores.
+        """Computes as many shards as there are cores.
 
-        The nominal time of one batch begins where that of the last one ended: a process that is woken up
-        late to release what it held loses nothing by it.
+        The nominal time of one batch begins where that of the last one ended: a process that wakes up late to
+        release its results loses nothing by it.
         """
         began, nominally = time.monotonic(), self._pacer.now()
         if self._goes_on:
             nominally = self._release_at
         batch = self._core.take_work(self._cores)
         shards = [work.shard for work in batch]
-        with self._at.while_doing("computing shards {} in clock {}", shards, batch[0].clock):
+        with self._activity.while_doing("computing shards {} in clock {}", shards, batch[0].clock):
             for work, outcome in zip(batch, self._run_shards(batch), strict=True):
-                self._held.append((work, checked(outcome, self._input.shape)))
+                self._unreleased.append((work, validated_delta(outcome, self._input.shape)))
                 self._found.append(ShardObjective(work.shard, float(outcome.total), float(outcome.count)))
         self._shard_s = max(self._nominal_s, (time.monotonic() - began) / len(batch))
         self._release_at = max(self._pacer.now(), nominally + self._nominal_s * len(batch))
@@ -161,26 +161,29 @@ class WorkerProcess:
             self._meter.count_computed(len(batch), self._shard_s * len(batch) * self._cores)
 
     def _run_shards(self, batch: Sequence[ShardWork]) -> Iterator[Outcome]:
-        """In threads of their own only where there is more than one: handing over takes its time as well."""
+        """Runs the application on shards: in threads only where there are several, as handing over takes time
+        too.
+        """
         numbers = [work.shard for work in batch]
-        with self._at.while_doing("reading shards {} of the input", numbers):
-            shards = self._loading.get_shards(numbers)
+        with self._activity.while_doing("reading shards {} of the input", numbers):
+            shards = self._loader.get_shards(numbers)
         return (map if len(batch) == 1 else self._threads.map)(self._process_shard, batch, shards)
 
     def _process_shard(self, work: ShardWork, shard: Arrays) -> Outcome:
         return self._app.process(shard, work.values, (work.shard, work.clock))
 
     def _release_results(self) -> None:
-        """The objective goes first: it may be lost with this process, but not for want of a moment.
+        """Sends the results that were held. The objective goes first: else it might be lost for want of a
+        moment.
 
         That of the last clock does not wait for more news: the job ends once the model is saved.
         """
-        held, found = self._held, tuple(self._found)
-        self._held, self._found = [], []
-        clock = held[0][0].clock
+        unreleased, found = self._unreleased, tuple(self._found)
+        self._unreleased, self._found = [], []
+        clock = unreleased[0][0].clock
         self._control.queue_message(ObjectiveReport(self._machine, clock, found))
         self._control.flush(at_once=clock == self._clocks)
-        for work, delta in held:
+        for work, delta in unreleased:
             self._dispatch_outgoing(self._core.take_result(work, delta))
         self._goes_on = self._core.computable_count > 0
 

@@ -1,4 +1,4 @@
-"""Which of a worker's rows are in which partition, and which shard needs which of them: reckoned once."""
+"""Computes once which of a worker's rows are in which partition, and which shard needs which of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from agileml.row_math import as_slice, fastest_index
 
 
 class PartitionRows(Struct, frozen=True):
-    """What of some rows one partition has: which of its own rows, and where they are among these."""
+    """The rows among others that are in one partition: their local numbers, and their places among the
+    others.
+    """
 
     partition: int
     local: Rows
@@ -22,7 +24,9 @@ class PartitionRows(Struct, frozen=True):
 
 
 class ReadPlan(Struct, frozen=True):
-    """The global rows that a set of shards needs, by partition, and where each shard's are among them."""
+    """The global rows that a set of shards needs, by partition, and the places of each shard's rows among
+    them.
+    """
 
     rows: Rows
     shares: Mapping[int, PartitionRows]
@@ -30,7 +34,9 @@ class ReadPlan(Struct, frozen=True):
 
 
 class ReadPlanner:
-    """``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the job)."""
+    """Makes read plans. ``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the
+    job).
+    """
 
     def __init__(self, partitions: int, rows: Callable[[int], Rows]) -> None:
         self._partitions = partitions
@@ -39,7 +45,9 @@ class ReadPlanner:
         self._own_shares = lru_cache(maxsize=64)(lambda shard: _rows_by_partition(rows(shard), partitions))
 
     def split_delta(self, shard: int, delta: Patch) -> list[Patch]:
-        """By partition, in local rows: one for each, which counts shards to know a clock complete."""
+        """Splits a delta into one for each partition, in local rows, empty ones too: a
+        server counts shards.
+        """
         own = self._rows(shard)
         same = delta.rows is own or np.array_equal(delta.rows, own)
         shares = self._own_shares(shard) if same else _rows_by_partition(delta.rows, self._partitions)
@@ -56,7 +64,9 @@ class ReadPlanner:
 
 
 def _rows_by_partition(rows: Rows, partitions: int) -> tuple[PartitionRows, ...]:
-    """One for each partition, in order. Of consecutive rows every N-th is a partition's: no lookup needed."""
+    """Returns the rows of each partition, in order. Of consecutive rows every N-th is a partition's: no
+    lookup needed.
+    """
     run = as_slice(rows)
     if run is None or not len(rows):
         owner = rows % partitions
@@ -67,7 +77,7 @@ def _rows_by_partition(rows: Rows, partitions: int) -> tuple[PartitionRows, ...]
 
 
 def _find_places(some: Rows, among: Rows) -> slice | Rows:
-    """Where ``some`` rows are among others."""
+    """Returns the places of ``some`` rows among others."""
     if len(some) == len(among):
         return slice(None)
     return fastest_index(np.searchsorted(among, some))

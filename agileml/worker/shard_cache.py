@@ -1,7 +1,8 @@
-"""Which shards a worker keeps in memory: those it owns, those it may own next, and what there is room for.
+"""Decides which shards a worker keeps in memory: those it owns, those it may own next, and older ones if
+there is room.
 
-Pure: it is told what was wanted, read and used, and answers what to read next and what it holds. What was
-owned before stays until the room is needed, since shards come back to their previous owners.
+Pure: it is told what is wanted, read and used, and answers what to read next and what it holds. Shards that
+it owned before stay until the room is needed, since they come back to their previous owners.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ class _CachedShard:
 
 
 class ShardCache:
-    """``room``: bytes of arrays; without it everything that was ever read stays.
+    """Shards in memory. ``room``: bytes of arrays; without it everything that was ever read stays.
 
-    Beyond the room goes first what is neither owned nor ahead, then what is ahead, then what is owned; in
-    each the one that was used longest ago.
+    Beyond the room, shards that are neither owned nor ahead go first, then those ahead, then those owned;
+    among equals the one used longest ago.
     """
 
     def __init__(self, room: int | None = None) -> None:
@@ -43,7 +44,7 @@ class ShardCache:
         return sum(book.size for book in self._books.values())
 
     def set_wanted(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
-        """From now on; ``ahead`` in the order in which to read."""
+        """Sets what is wanted from now on; ``ahead`` in the order in which to read."""
         self._owned, self._ahead = frozenset(owned), tuple(ahead)
         self._refused.clear()
 
@@ -53,12 +54,12 @@ class ShardCache:
         return bool(self._refused)
 
     def next_to_read(self) -> int | None:
-        """What to read while there is time; None when all is there that there is room for."""
+        """Returns the shard to read while there is time; None when all is there that there is room for."""
         wanted = (*sorted(self._owned), *self._ahead)
         return next((n for n in wanted if n not in self._books and n not in self._refused), None)
 
     def add_shard(self, shard: int, arrays: Arrays) -> None:
-        """It was read; it does not stay where others are worth more."""
+        """Adds a shard that was read. It does not stay where others are worth more."""
         self._books.pop(shard, None)
         self._books[shard] = _CachedShard(arrays, _size_bytes(arrays))
         if self._room is None:
@@ -69,7 +70,7 @@ class ShardCache:
             self._refused.add(victim)
 
     def get_shard(self, shard: int) -> Arrays | None:
-        """To be used now; None where it has to be read first."""
+        """Returns a shard to be used now; None where it has to be read first."""
         book = self._books.pop(shard, None)
         if book is None:
             return None
@@ -77,7 +78,9 @@ class ShardCache:
         return book.arrays
 
     def _eviction_rank(self, shard: int) -> int:
-        """Of equals, ``min`` takes the first, which was used longest ago."""
+        """Returns how much a shard is worth. Among equals ``min`` takes the first, which was used longest
+        ago.
+        """
         return 2 if shard in self._owned else int(shard in self._ahead)
 
 

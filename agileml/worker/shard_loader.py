@@ -1,6 +1,6 @@
 """Reads shards for a worker: in the background what it should have soon, at once what it computes now.
 
-Only the worker's own thread touches the shelf; the reading is done by threads that know nothing else.
+Only the worker's own thread touches the cache; the reading is done by threads that know nothing else.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from agileml.api import Arrays
 from agileml.worker.shard_cache import ShardCache
 
 _TELL_AFTER_S: Final = 1.0
-"""While reading goes on, what has come is told no more often than this."""
+"""While reading goes on, loaded shards are reported no more often than this."""
 
 
 class ShardLoader:
-    """``wake_fd`` becomes readable when something was read; ``collect_loaded`` then puts it on the shelf.
+    """Loads shards into the cache. ``wake_fd`` becomes readable when one was read; ``collect_loaded`` then
+    adds it.
 
-    What ``read`` raises is raised by whoever asks next: a worker that cannot read its input ends, and is
-    started again.
+    Errors of ``read`` are raised at the next call: a worker that cannot read its input ends, and is started
+    again.
     """
 
-    def __init__(self, read: Callable[[int], Arrays], shelf: ShardCache, threads: int) -> None:
+    def __init__(self, read: Callable[[int], Arrays], cache: ShardCache, threads: int) -> None:
         self._read = read
-        self._shelf = shelf
+        self._cache = cache
         self._background = ThreadPoolExecutor(1)
         self._foreground = ThreadPoolExecutor(threads)
         self._reading: tuple[int, Future[Arrays]] | None = None
@@ -39,33 +40,34 @@ class ShardLoader:
     def set_wanted(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
         if self._reading is None:
             self._tell_at = time.monotonic() + _TELL_AFTER_S
-        self._shelf.set_wanted(owned, ahead)
+        self._cache.set_wanted(owned, ahead)
         self._start_reading()
 
     def collect_loaded(self) -> tuple[tuple[int, ...], bool] | None:
-        """Put away what was read, and start on the next.
+        """Adds to the cache what was read, and starts on the next.
 
-        What is loaded now, and whether there is no room for the rest, where that is news to tell.
+        Returns the shards that are loaded now, and whether there is no room for the rest; None where that is
+        no news.
         """
         if self._reading is not None and self._reading[1].done():
             os.read(self.wake_fd, 1)
             shard, future = self._reading
             self._reading = None
-            self._shelf.add_shard(shard, future.result())
+            self._cache.add_shard(shard, future.result())
             self._start_reading()
-        held, full = self._shelf.cached_shards, self._reading is None and self._shelf.is_full
+        held, full = self._cache.cached_shards, self._reading is None and self._cache.is_full
         if (held, full) == self._told or (self._reading is not None and time.monotonic() < self._tell_at):
             return None
         self._told, self._tell_at = (held, full), time.monotonic() + _TELL_AFTER_S
         return tuple(sorted(held)), full
 
     def get_shards(self, shards: Sequence[int]) -> list[Arrays]:
-        """Of these shards, read now where they are not there."""
-        found = {shard: self._shelf.get_shard(shard) for shard in shards}
+        """Returns these shards, read now where they are not in the cache."""
+        found = {shard: self._cache.get_shard(shard) for shard in shards}
         missing = [shard for shard, arrays in found.items() if arrays is None]
         if missing:
             for shard, arrays in zip(missing, self._foreground.map(self._read_now, missing), strict=True):
-                self._shelf.add_shard(shard, arrays)
+                self._cache.add_shard(shard, arrays)
                 found[shard] = arrays
         return [arrays for arrays in found.values() if arrays is not None]
 
@@ -81,7 +83,7 @@ class ShardLoader:
         return reading[1].result() if reading is not None and reading[0] == shard else self._read(shard)
 
     def _start_reading(self) -> None:
-        shard = self._shelf.next_to_read() if self._reading is None else None
+        shard = self._cache.next_to_read() if self._reading is None else None
         if shard is not None:
             future = self._background.submit(self._read, shard)
             self._reading = shard, future

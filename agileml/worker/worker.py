@@ -1,22 +1,21 @@
-"""The worker of one machine, without sockets and without an application: what to read, compute and push.
+"""Implements the worker of one machine, without sockets and application: what to read, compute and push.
 
-A *task* is one clock of the shards that are due: read their rows (one request per server), compute each
-shard's delta from that same snapshot, push everything (one request per server), and only when every
-partition acknowledged compute the next clock. So nobody pushes a clock before all of the last one is
-delivered, which is why a server that is a clock further knows the asked one to be over everywhere.
+A *task* is one clock of the shards that are due. It reads their rows (one request per server), computes each
+shard's delta from that same snapshot, and pushes everything (one request per server). Only when every
+partition acknowledged is the next clock computed. So nobody pushes a clock before all of the last one is
+delivered. Therefore a server that is a clock further knows the requested one to be over everywhere.
 
-The rows of the next clock are asked for together with the push: their request is on its way while the
-servers sum, and the answer is there as soon as the clock is complete, not a round trip later. An answer that
-overtook the acknowledgement of the same partition may lack what was pushed, so it is asked for again.
+The rows of the next clock are requested together with the push: their request is on its way while the servers
+sum, and the answer is there as soon as the clock is complete, not a round trip later. An answer that overtook
+the acknowledgement of the same partition may lack what was pushed, so it is requested again.
 
 A new assignment may come at any time. Within a generation what was delivered stays delivered; a new
-generation starts over at its clock. The shell asks for ``work()``, runs the application between polls,
-and hands back ``computed(...)``; results of a task that is no longer wanted are ignored.
+generation starts over at its clock. The shell calls ``take_work()``, runs the application between polls, and
+hands back ``take_result(...)``; results of a task that is no longer wanted are ignored.
 
-A request or its answer may be lost with a connection although both ends live. So the shell says when time
-has passed (``retry_unanswered``), and what was not answered since the last time but one is asked after: a
-server that has nothing of it says so (``Unknown``), and it is sent again. To a server all requests may come
-twice.
+A request or its answer may be lost with a connection although both ends live. So the shell says when time has
+passed (``retry_unanswered``), and what was not answered since the last time but one is asked after. A server
+that has nothing of it says so (``Unknown``), and it is sent again. A server may get any request twice.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from agileml.worker.read_plan import ReadPlan, ReadPlanner
 
 @dataclass(frozen=True, slots=True)
 class ShardWork:
-    """Compute ``shard`` in ``current_clock`` from the ``values`` of its rows, which are read only.
+    """Compute ``shard`` in ``clock`` from the ``values`` of its rows, which are read only.
 
     ``task`` tells tasks apart.
     """
@@ -105,7 +104,10 @@ class _Task:
 
 
 class Worker:
-    """``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the job)."""
+    """Decides what to read, compute and push.
+
+    ``rows(shard)``: the global rows a shard reads, sorted and unique (constant over the job).
+    """
 
     def __init__(
         self, machine: str, incarnation: int, partitions: int, columns: int, rows: Callable[[int], Rows]
@@ -133,7 +135,7 @@ class Worker:
         return None if self._task is None else self._task.clock
 
     def take_assignment(self, assign: Assign) -> tuple[Outgoing, ...]:
-        """Take on a newer assignment; an older version than the last is ignored."""
+        """Takes on a newer assignment; an older version than the last is ignored."""
         last = self._assigned
         if last is not None and assign.version <= last.version:
             return ()
@@ -153,14 +155,14 @@ class Worker:
         return self._advance_tasks()
 
     def handle_answer(self, answer: Answer) -> tuple[Outgoing, ...]:
-        """Take a server's answer; one to a request that is no longer under way is ignored."""
+        """Takes a server's answer; one to a request that is no longer under way is ignored."""
         for task in (self._task, self._ahead):
             if task is not None:
                 self._apply_answer(task, answer)
         return self._advance_tasks()
 
     def retry_unanswered(self) -> tuple[Outgoing, ...]:
-        """Time has passed: ask after what has had no answer since before the last time."""
+        """Asks servers after what has had no answer since before the last call."""
         silent: dict[tuple[Peer, int], list[int]] = defaultdict(list)
         for task in (self._task, self._ahead):
             for partition, asked in () if task is None else task.asked.items():
@@ -181,11 +183,11 @@ class Worker:
 
     @property
     def computable_count(self) -> int:
-        """How many of them can be computed now: all, once they are read."""
+        """How many shards can be computed now: all that remain, once they are read."""
         return 0 if self._task is None or self._task.asked else self.uncomputed_count
 
     def take_work(self, at_most: int | None = None) -> tuple[ShardWork, ...]:
-        """What can be computed now, in the order of shards."""
+        """Returns what can be computed now, in the order of shards."""
         task = self._task
         if task is None or task.pushing or task.asked:
             return ()
@@ -195,7 +197,7 @@ class Worker:
         )
 
     def take_result(self, work: ShardWork, delta: Patch) -> tuple[Outgoing, ...]:
-        """Take the delta of a piece of work: global rows, sorted and unique."""
+        """Takes the delta of a piece of work: global rows, sorted and unique."""
         task = self._task
         if task is None or task.number != work.task or work.shard not in task.shards or task.pushing:
             return ()
@@ -203,7 +205,7 @@ class Worker:
         return self._advance_tasks()
 
     def abandon_task(self) -> tuple[Outgoing, ...]:
-        """Give up what is not pushed yet: the notice is too short to finish it."""
+        """Gives up what is not pushed yet: the notice is too short to finish it."""
         if self._task is not None and not self._task.pushing:
             self._task = None
         return self._advance_tasks()
@@ -245,13 +247,15 @@ class Worker:
             self._ahead = None
 
     def _review_task(self, assign: Assign) -> None:
-        """Keep of the task what the new assignment still wants, and what is done: of a drained clock, all.
+        """Keeps the part of the task that the new assignment still wants, and what is done: all of a drained
+        clock.
 
         Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
-        those shards that stay, and gained ones make a task of their own after this one; and deltas that were
-        computed are pushed, although their shards are somebody else's by now, who may still have to begin.
-        Not so the first shard's: its owner alone says where ranges for the backups end. Who drains goes on
-        reading where all clocks before are over, but waits for nobody: those it would wait for may drain too.
+        the shards that stay, and gained ones make a task of their own after this one. Deltas that were
+        computed are pushed although their shards have another owner by now, who may still have to begin.
+        Shard 0's are not: its owner alone decides where ranges for the backups end. A draining worker goes on
+        reading where all earlier clocks are over, but waits for nobody: the workers it would wait for may
+        drain too.
         """
         task = self._task
         if task is None or task.pushing:
@@ -266,7 +270,7 @@ class Worker:
                 self._task = None
 
     def _review_next_task(self, assign: Assign) -> None:
-        """The same for what is read ahead, which is dropped as soon as something else comes first."""
+        """Does the same for what is read ahead, which is dropped as soon as something else comes first."""
         ahead = self._ahead
         if ahead is None:
             return
@@ -296,11 +300,11 @@ class Worker:
         return out
 
     def _delivered_clock(self, shard: int) -> int:
-        """The last clock that all servers have of the shard, as far as is known here."""
+        """Returns the last clock that all servers have of the shard, as far as is known here."""
         return max(self._over, self._delivered.get(shard, 0))
 
     def _next_clock(self, shard: int) -> int:
-        """The first clock that the shard lacks when all that is under way is delivered."""
+        """Returns the first clock that the shard lacks when all that is under way is delivered."""
         done = self._delivered_clock(shard)
         if self._task is not None and self._task.pushing and shard in self._task.shards:
             done = max(done, self._task.clock)
@@ -311,7 +315,7 @@ class Worker:
         return min((self._next_clock(shard) for shard in shards), default=None)
 
     def _make_next_task(self) -> _Task | None:
-        """To be read from now on, if anything is due that is not in hand."""
+        """Returns a task to be read from now on, if anything is due that is not in hand."""
         assign, task = self._assigned, self._task
         in_hand = () if task is None or task.pushing else task.shards
         if assign is None or assign.drain or set(in_hand).issuperset(assign.shards):
@@ -338,7 +342,7 @@ class Worker:
             self._drained = True
 
     def _store_rows(self, task: _Task, answer: ReadDone) -> None:
-        """Where one partition has it all, its answer is the snapshot."""
+        """Stores rows that were read. Where one partition has them all, its answer is the snapshot."""
         plan = task.plan
         if len(plan.shares) == 1:
             task.snapshot = answer.values
@@ -355,7 +359,7 @@ class Worker:
         return values
 
     def _start_push(self, task: _Task) -> None:
-        """From here on the snapshot is needed no more, while the next may come."""
+        """Pushes a task. From here on its snapshot is not needed any more, while the next may come."""
         task.pushing, task.snapshot = True, None
         parts: dict[int, list[ShardDelta]] = defaultdict(list)
         for shard in task.shards:
@@ -366,7 +370,7 @@ class Worker:
     # ---- requests ------------------------------------------------------------------------------
 
     def _send_requests(self, task: _Task) -> None:
-        """Send every part that its present route has not been asked for, one message per server."""
+        """Sends every part that its present route has not been asked for, one message per server."""
         batches: dict[str, list[tuple[Route, _PendingPart]]] = {}
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)

@@ -1,11 +1,11 @@
-"""Chances of eviction on a grid, trained once: what the papers do before they test (Harlap 4.3.1).
+"""Tabulates chances of eviction on a grid, trained once: what the papers do before they test (Harlap 4.3.1).
 
     d    bid deltas, dollars per hour above the price
     h    horizons, seconds
 
-A running job asks its fitted model exactly, for the delta and the time left that it has. A backtest asks
-millions of times and reads between knots instead, linearly in both. The deltas that are bid and the full
-hour are knots, so whatever is requested is weighed exactly.
+A running job queries its fitted model exactly, for the delta and the time left that it has. A backtest asks
+millions of times and reads between knots instead, linearly in both. The deltas that are bid and the full hour
+are knots, so every request is scored exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pricing_data.model.units import HOUR_S
 _WITHIN_THE_HOUR_S: Final = (0, 60, 180, 300, 600, 900, 1200, 1800, 2400, 3000, HOUR_S, HOUR_S + 180)
 """The last one is the longest time that anything is held for: an hour, renewed 180 s before its end."""
 _BEYOND_S: Final = tuple(hours * HOUR_S for hours in (2, 4, 8, 16, 24))
-"""For strategies that ask how long machines last, not how an hour ends."""
+"""Serves strategies that ask how long machines last, not how an hour ends."""
 HORIZONS_S: Final = _WITHIN_THE_HOUR_S + _BEYOND_S
 _HIGHER: Final = (0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 """Deltas beyond those that are bid: how far a price may have fallen below an old bid."""
@@ -32,7 +32,7 @@ _HIGHER: Final = (0.8, 1.6, 3.2, 6.4, 12.8, 25.6)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BetaTables:
-    """Chances by market code; ages do not matter, as price crossing would have it."""
+    """Answers by market code; ages do not matter, as with price crossing."""
 
     deltas: Floats
     """(d,), increasing from 0."""
@@ -49,7 +49,7 @@ class BetaTables:
     def from_fitted(
         cls, fitted: FittedMarkets, markets: tuple[Market, ...], bid_deltas: tuple[float, ...]
     ) -> BetaTables:
-        """Ask ``fitted`` at every knot."""
+        """Evaluates ``fitted`` at every knot."""
         highest = bid_deltas[-1]
         deltas = tuple(sorted({0.0, *bid_deltas, *(d for d in _HIGHER if d > highest)}))
         shape = (len(markets), len(deltas), len(HORIZONS_S))
@@ -63,23 +63,26 @@ class BetaTables:
         return cls(np.array(deltas), np.array(HORIZONS_S, dtype=np.float64), survival, uptime, known)
 
     def survival_batch(self, markets: tuple[Market, ...]) -> SurvivalBatch:
-        """Of the markets it was made for."""
+        """Answers about the markets it was made for."""
         if len(markets) != len(self.is_known):
             raise ValueError(f"the tables are of {len(self.is_known)} markets, not of {len(markets)}")
         return self
 
     def known_markets(self) -> Flags:
-        """(1, m)."""
+        """Returns which markets are known, (1, m)."""
         return self.is_known[None, :]
 
     def select(self, rows: Codes) -> SurvivalBatch:
-        """Trained once: the same at every decision point."""
+        """Returns itself: it was trained once and is the same at every decision point."""
         return self
 
     def survival_and_uptime(
         self, market: Codes, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
-        """See ``decision_batch.SurvivalBatch``. Beyond the last knots, as at them."""
+        """Interpolates (see ``decision_batch.SurvivalBatch``).
+
+        Beyond the last knots it answers as at them.
+        """
         d, across = _locate_between(self.deltas, delta)
         h, along = _locate_between(self.horizons_s, horizon_s)
         between = bool(across.any())
@@ -100,7 +103,9 @@ class BetaTables:
 
 
 def _locate_between(knots: Floats, values: Floats) -> tuple[Codes, Floats]:
-    """The knot at or below each value, not the last, and how far towards the next one it lies, in [0, 1]."""
+    """Returns the knot at or below each value, not the last, and how far towards the next one it lies, in [0,
+    1].
+    """
     below = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
     share = (values - knots[below]) / (knots[below + 1] - knots[below])
     return below, np.clip(share, 0.0, 1.0)

@@ -3,7 +3,7 @@
     r    allocations that ended
     q    billing hours of all of them, laid end to end
 
-Integers throughout: prices in micro-dollars per hour, each hour rounded once, half up. Refuses prices finer
+Integers throughout: prices in micro-dollars per hour, each hour rounded once, half up. Rejects prices finer
 than a micro-dollar, which no cloud quotes and which integers could not hold.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.job import Accounting
-from bidbrain.backtest.price_tape import NEVER, Tape
-from bidbrain.backtest.terminations import Allotments
+from bidbrain.backtest.price_tape import NEVER, PriceTape
+from bidbrain.backtest.terminations import EndedAllocations
 from bidbrain.bidding.decision_batch import Codes
-from pricing_data.model.market import MarketRules, Pays, Refund
+from pricing_data.model.market import ChargedPrice, MarketRules, Refund
 from pricing_data.model.units import HOUR_S
 
 _MICROS = 1_000_000
@@ -26,7 +26,7 @@ _MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bills:
-    """Of all instances of each allocation, (r,)."""
+    """Holds the sums of all instances of each allocation, (r,)."""
 
     amount: Codes
     """Micro-dollars owed, net of refunds."""
@@ -36,21 +36,23 @@ class Bills:
     free_s: Codes
     """Machine-seconds that ran and were refunded."""
 
-    def by_job(self, job: Codes, jobs: int) -> Bills:
+    def sum_per_job(self, job: Codes, jobs: int) -> Bills:
         """Sums over the allocations of each of ``jobs`` jobs; exact, as no sum comes near 2 ** 53."""
 
-        def total(values: Codes) -> Codes:
+        def sum_by_job(values: Codes) -> Codes:
             sums: Codes = np.bincount(job, weights=values, minlength=jobs).astype(np.int64)
             return sums
 
-        return Bills(*(total(values) for values in (self.amount, self.refunded, self.paid_s, self.free_s)))
+        return Bills(
+            *(sum_by_job(values) for values in (self.amount, self.refunded, self.paid_s, self.free_s))
+        )
 
 
 def settle_all(
-    rules: MarketRules, on_demand: Floats, tape: Tape, ended: Allotments, accounting: Accounting
+    rules: MarketRules, on_demand: Floats, tape: PriceTape, ended: EndedAllocations, accounting: Accounting
 ) -> Bills:
-    """Settle every allocation by ``rules``; ``on_demand`` are the list prices by market code."""
-    if rules.charge is Pays.BID:
+    """Settles every allocation by ``rules``; ``on_demand`` are the list prices by market code."""
+    if rules.charge is ChargedPrice.BID:
         raise ValueError(
             f"{rules.name}: backtests settle at market prices; markets that charge bids are not run"
         )
@@ -68,23 +70,23 @@ def settle_all(
     else:
         amounts = _by_the_second(on_demand, tape, ended, owner, opens, closes)
     ran = np.clip(np.minimum(closes, ended.end[owner]) - opens, 0, None)
-    free = _free(rules, ended, owner, opens)
+    free = _free_hours(rules, ended, owner, opens)
     count = ended.count
 
-    def total(values: Codes) -> Codes:
+    def sum_hours(values: Codes) -> Codes:
         sums: Codes = np.bincount(owner, weights=values, minlength=len(begins)).astype(np.int64) * count
         return sums
 
     return Bills(
-        total(np.where(free, 0, amounts)),
-        total(np.where(free, amounts, 0)),
-        total(np.where(free, 0, ran)),
-        total(np.where(free, ran, 0)),
+        sum_hours(np.where(free, 0, amounts)),
+        sum_hours(np.where(free, amounts, 0)),
+        sum_hours(np.where(free, 0, ran)),
+        sum_hours(np.where(free, ran, 0)),
     )
 
 
-def _free(rules: MarketRules, ended: Allotments, owner: Codes, opens: Codes) -> Flags:
-    """(q,): hours that are given back."""
+def _free_hours(rules: MarketRules, ended: EndedAllocations, owner: Codes, opens: Codes) -> Flags:
+    """Returns, (q,), which hours are refunded."""
     end, begins = ended.end[owner], ended.runs_at[owner]
     if rules.refund is Refund.EVICTED_HOUR:
         within = (opens <= end) & (end < opens + HOUR_S)
@@ -95,50 +97,60 @@ def _free(rules: MarketRules, ended: Allotments, owner: Codes, opens: Codes) -> 
 
 
 def _by_the_hour(
-    on_demand: Floats, tape: Tape, ended: Allotments, owner: Codes, opens: Codes, accounting: Accounting
+    on_demand: Floats,
+    tape: PriceTape,
+    ended: EndedAllocations,
+    owner: Codes,
+    opens: Codes,
+    accounting: Accounting,
 ) -> Codes:
-    """(q,): whole hours at the price of their start; the paper's accounting cuts the job's last ones."""
-    spot = tape.price(ended.traded[owner], opens)
+    """Returns, (q,), whole hours at the price of their start; the paper's accounting cuts the job's last
+    ones.
+    """
+    spot = tape.price_at(ended.traded_market[owner], opens)
     price = np.where(ended.on_demand[owner], on_demand[ended.market[owner]], spot)
-    amounts = _micros(price)
+    amounts = _to_micros(price)
     if accounting is Accounting.LEDGER:
         return amounts
     used = np.minimum(ended.end[owner] - opens, HOUR_S)
     cut = ended.at_finish[owner] & (used < HOUR_S)
-    return np.where(cut, _rounded(amounts * used), amounts)
+    return np.where(cut, _round_half_up(amounts * used), amounts)
 
 
 def _by_the_second(
-    on_demand: Floats, tape: Tape, ended: Allotments, owner: Codes, opens: Codes, closes: Codes
+    on_demand: Floats, tape: PriceTape, ended: EndedAllocations, owner: Codes, opens: Codes, closes: Codes
 ) -> Codes:
-    """(q,): the integral of the price; seconds after the end (the minimum charge) at its last price."""
-    market, end = ended.traded[owner], ended.end[owner]
+    """Returns, (q,), the integral of the price.
+
+    Seconds after the end (the minimum charge) count at its last price.
+    """
+    market, end = ended.traded_market[owner], ended.end[owner]
     known = np.minimum(closes, end)
-    whole = _integral(tape, market, opens, known)
-    last = _micros(tape.price(market, np.maximum(known - 1, opens)))
+    whole = _integrate_price(tape, market, opens, known)
+    last = _to_micros(tape.price_at(market, np.maximum(known - 1, opens)))
     spot = whole + last * (closes - known)
-    listed = _micros(on_demand[ended.market[owner]]) * (closes - opens)
-    return _rounded(np.where(ended.on_demand[owner], listed, spot))
+    listed = _to_micros(on_demand[ended.market[owner]]) * (closes - opens)
+    return _round_half_up(np.where(ended.on_demand[owner], listed, spot))
 
 
-def _integral(tape: Tape, market: Codes, begins: Codes, ends: Codes) -> Codes:
-    """Micro-dollar-seconds per hour of a machine from ``begins`` to ``ends``."""
+def _integrate_price(tape: PriceTape, market: Codes, begins: Codes, ends: Codes) -> Codes:
+    """Returns micro-dollar-seconds per hour of a machine from ``begins`` to ``ends``."""
     finite = np.isfinite(tape.prices)
     micros = np.zeros(len(tape.prices), np.int64)
-    micros[finite] = _micros(tape.prices[finite])
+    micros[finite] = _to_micros(tape.prices[finite])
     lasts = np.where(finite & (np.append(tape.times[1:], NEVER) != NEVER), np.diff(tape.times, append=0), 0)
     before = np.concatenate([[0], np.cumsum(micros * lasts)])
 
-    def until(moment: Codes) -> Codes:
-        step = tape.step(market, moment)
+    def integrate_until(moment: Codes) -> Codes:
+        step = tape.step_at(market, moment)
         through: Codes = before[step] + micros[step] * (moment - tape.times[step])
         return through
 
-    return until(ends) - until(begins)
+    return integrate_until(ends) - integrate_until(begins)
 
 
-def _micros(price: Floats) -> Codes:
-    """Micro-dollars per hour. Raises ValueError where that is not exact."""
+def _to_micros(price: Floats) -> Codes:
+    """Returns micro-dollars per hour. Raises ValueError where that is not exact."""
     whole = np.rint(price * _MICROS)
     if not np.allclose(whole, price * _MICROS, rtol=0, atol=1e-3):
         raise ValueError(
@@ -147,7 +159,7 @@ def _micros(price: Floats) -> Codes:
     return whole.astype(np.int64)
 
 
-def _rounded(micro_seconds: Codes) -> Codes:
-    """Micro-dollar-seconds per hour to micro-dollars, half up."""
+def _round_half_up(micro_seconds: Codes) -> Codes:
+    """Turns micro-dollar-seconds per hour into micro-dollars, half up."""
     amount: Codes = (2 * micro_seconds + HOUR_S) // (2 * HOUR_S)
     return amount

@@ -1,7 +1,7 @@
-"""When markets had machines to give, as somebody watched: refusals and evictions of a backtest.
+"""Knows when markets had machines to give, as observed: it decides refusals and evictions of a backtest.
 
-As ``spotctl.providers.simulated`` reads the same spells for one machine; a test of one job on both holds them
-together. Whoever has these knows the future; strategies never see them.
+``spotctl.providers.simulated`` reads the same spells for one machine; a test of one job on both compares
+them. These spells include the future; strategies never see them.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ NEVER = np.int64(2**62)
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """Spells by market code; a market without spells has capacity always."""
+class CapacityTape:
+    """Holds spells by market code; a market without spells always has capacity."""
 
     spells: tuple[Spells, ...]
 
     @classmethod
-    def of(cls, observations: Observations, markets: tuple[Market, ...]) -> Capacity:
+    def from_observations(cls, observations: Observations, markets: tuple[Market, ...]) -> CapacityTape:
         return cls(tuple(observations.spells(market) for market in markets))
 
-    def there(self, market: Codes, at: Codes) -> Flags:
-        """(k,): whether a machine could be had."""
+    def has_capacity(self, market: Codes, at: Codes) -> Flags:
+        """Returns, (k,), whether a machine was available."""
         found = np.ones(len(market), np.bool_)
         for spells, mine in self._by_market(market):
-            found[mine] = _there(spells, at[mine])
+            found[mine] = _has_capacity(spells, at[mine])
         return found
 
-    def taken(self, market: Codes, since: Codes) -> Codes:
-        """(k,): when machines had at ``since`` are taken for want of capacity; ``NEVER`` where not."""
+    def taken_at(self, market: Codes, since: Codes) -> Codes:
+        """Returns, (k,), when machines held at ``since`` are taken for lack of capacity; ``NEVER`` where not."""
         found = np.full(len(market), NEVER)
         for spells, mine in self._by_market(market):
-            found[mine] = _taken(spells, since[mine])
+            found[mine] = _taken_at(spells, since[mine])
         return found
 
     def _by_market(self, market: Codes) -> Iterator[tuple[Spells, Flags]]:
-        """The spells of each market that was watched, and where it is asked for."""
+        """Yields the spells of each market that was watched, and a mask of its rows."""
         for code in np.unique(market):
             if len(self.spells[code]):
                 yield self.spells[code], market == code
 
 
-def _there(spells: Spells, at: Codes) -> Flags:
+def _has_capacity(spells: Spells, at: Codes) -> Flags:
     current = np.searchsorted(spells.begins, at, side="right") - 1
     place = np.maximum(current, 0)
     there: Flags = (current >= 0) & ((at < spells.ends[place]) | ~spells.lost[place])
     return there
 
 
-def _taken(spells: Spells, since: Codes) -> Codes:
+def _taken_at(spells: Spells, since: Codes) -> Codes:
     current = np.searchsorted(spells.begins, since, side="right") - 1
     place = np.maximum(current, 0)
     ends = (current >= 0) & (since < spells.ends[place]) & spells.lost[place]

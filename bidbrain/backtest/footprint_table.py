@@ -1,4 +1,4 @@
-"""The footprints of n jobs as columns: each allocation has a place, which is taken again once it is empty.
+"""Holds the footprints of n jobs as columns: each allocation has a place, reused once it is empty.
 
 Mutable on purpose and private to the engine: a backtest writes a few numbers at a time into large arrays.
 """
@@ -18,8 +18,8 @@ _FIRST_PLACES: Final = 4
 
 
 @dataclass(slots=True, eq=False)
-class Places:
-    """Arrays (n, a). An empty place has count 0; its other columns mean nothing."""
+class FootprintTable:
+    """Holds arrays (n, a). An empty place has count 0; its other columns mean nothing."""
 
     market: Codes
     count: Codes
@@ -29,42 +29,51 @@ class Places:
     works_from: Codes
     """When it has joined the training."""
     warned_at: Codes
-    """When the provider will say that it takes the machines; nobody is told before."""
+    """When the provider will warn of the eviction; no strategy sees it before."""
     until: Codes
     """End of the hour it is held for."""
     leaves_at: Codes
-    """When it will be safe to end, once it is given up; ``NEVER`` while it stays."""
+    """When it is safe to end, once it is given up; ``NEVER`` while it stays."""
     number: Codes
     """From 1, in the order of requests."""
     refused: Flags
-    """Asked for in vain, of which the job has not heard yet."""
+    """Refused, but the job has not been told yet."""
 
     @classmethod
-    def empty(cls, jobs: int) -> Places:
-        """No allocation at all."""
+    def for_jobs(cls, jobs: int) -> FootprintTable:
+        """Makes a table without any allocation."""
 
-        def column() -> Codes:
+        def zero_column() -> Codes:
             return np.zeros((jobs, _FIRST_PLACES), np.int64)
 
         bids = np.zeros((jobs, _FIRST_PLACES))
         never = np.full((jobs, _FIRST_PLACES), NEVER)
         heard = np.zeros((jobs, _FIRST_PLACES), np.bool_)
         return cls(
-            column(), column(), bids, column(), column(), never, column(), never.copy(), column(), heard
+            zero_column(),
+            zero_column(),
+            bids,
+            zero_column(),
+            zero_column(),
+            never,
+            zero_column(),
+            never.copy(),
+            zero_column(),
+            heard,
         )
 
     @property
-    def staying(self) -> Flags:
-        """Held, neither warned nor given up."""
+    def is_staying(self) -> Flags:
+        """Returns which are held, neither warned nor given up."""
         stays: Flags = (self.count > 0) & (self.leaves_at == NEVER)
         return stays
 
-    def rows(self, chosen: Codes) -> Places:
-        """Copies of the footprints at ``chosen``."""
-        return Places(*(getattr(self, f.name)[chosen] for f in fields(self)))
+    def select(self, chosen: Codes) -> FootprintTable:
+        """Returns copies of the footprints at ``chosen``."""
+        return FootprintTable(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
-    def free(self, rows: Codes) -> Codes:
-        """An empty place in each of ``rows``; makes room where there is none."""
+    def empty_place(self, rows: Codes) -> Codes:
+        """Returns an empty place in each of ``rows``; makes room where there is none."""
         if (self.count[rows] > 0).all(axis=1).any():
             for f in fields(self):
                 column = getattr(self, f.name)

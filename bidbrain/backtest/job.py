@@ -1,4 +1,4 @@
-"""The job that is run from every start, and how the world around it behaves."""
+"""Describes the job that is run from every start, and how the world around it behaves."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from bidbrain.strategies.reliable_tier import Restart
 from pricing_data.model.units import Seconds
 
 DRAIN_S: Final = 10
-"""From a planned end to safe-to-end, as in a modelled training: then the machine is released."""
+"""Seconds from a planned end to safe-to-end, as in a modelled training: then the machine is released."""
 _OF_A_CLOCK: Final = 1e-6
-"""Work that is this near to whole clocks is whole: five times 14.4 is not quite a multiple of 14.4."""
+"""Work this near to whole clocks counts as whole: five times 14.4 is not quite a multiple of 14.4."""
 
 
 class Accounting(StrEnum):
-    """What the last hours of a job cost."""
+    """Says what the last hours of a job cost."""
 
     LEDGER = "ledger"
-    """What the cloud charges: hours that were begun."""
+    """Charges what the cloud does: hours that were begun."""
     PAPER = "paper"
-    """Harlap 4.5.2: minutes that are left when the job is done are not charged, as the next job uses them."""
+    """Harlap 4.5.2: minutes left when the job is done are not charged, because the next job uses them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """``work`` core-seconds, done in clocks as a running job does them."""
+class BacktestJob:
+    """Describes ``work`` core-seconds, done in clocks as a running job does them."""
 
     work: float
     boot_s: int = 0
-    """From a request to a running machine."""
+    """Seconds from a request to a running machine."""
     core_seconds_per_clock: float | None = None
     """Decisions know of whole clocks only; None: they know all work done."""
     deadline_s: Seconds | None = None
     accounting: Accounting = Accounting.LEDGER
     restart: Restart | None = None
-    """How it begins again without its reliable machines; None: it cannot, and these are on demand."""
+    """How it restarts without its reliable machines; None: it cannot, and these are on demand."""
 
     def __post_init__(self) -> None:
         if self.work <= 0 or self.boot_s < 0:

@@ -1,4 +1,4 @@
-"""The clairvoyant optimum: a lower bound on what any strategy pays that finishes by a horizon.
+"""Computes the clairvoyant optimum: a lower bound on what any strategy pays that finishes by a horizon.
 
     H       horizon of a job; W its work, core-seconds
     K       cores that may run together, reliable ones included
@@ -8,11 +8,11 @@
     mu      price put on an idle core-second
     V_i     least cost of one core from cell i to the horizon, its idle time paid for at mu
 
-It knows all prices and breaks no rule; it is spared some of them, each time in its own favour:
+It knows all prices and breaks no rule, but skips some of them, each time in its own favour:
 
 1. Speed is concave in the number of cores, so by Jensen W in H takes at least Q core-seconds, as if the
-   largest machines were had at every moment. Evictions and changes stop nobody else's work.
-2. Each of K cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - mu I, and
+largest machines were available at every moment. Evictions and changes stop nobody else's work. 2. Each of K
+cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - mu I, and
    I <= K H - Q; so for every mu >= 0: cost >= K V_0 - mu (K H - Q). The best mu of a grid is taken.
 3. A paid second under hourly billing costs a share of an hour begun at most an hour before: at least the
    lowest price of that hour; no hour need be used whole. Machines on demand, reliable ones too, cost
@@ -38,32 +38,34 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.job import Job
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.job import BacktestJob
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from pricing_data.model.market import Refund
 from pricing_data.model.units import HOUR_S
 
 GRID_S: Final = 60
 _PRICES: Final = 10
-"""How many mu are tried."""
+"""How many values of mu are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """A tape by grid cells of ``grid_s`` seconds from its begin; arrays (cells,)."""
+class GridCells:
+    """Splits a tape into grid cells of ``grid_s`` seconds from its begin; arrays (cells,)."""
 
     grid_s: int
     rate: Floats
     """r: dollars per core-second."""
     ride: Codes
-    """The last cell to which a machine requested in this one may ride for free; itself: there is no ride."""
+    """The last cell to which a machine requested in this one can ride for free; itself: there is no ride."""
     late_ride: Codes
     """The same for a machine that was paid for until now."""
 
     @classmethod
-    def of(cls, setting: MarketSetup, job: Job, tape: Tape, *, refunds: bool, grid_s: int = GRID_S) -> Cells:
-        """Raises ValueError where new machines work sooner than a cell is long."""
+    def from_tape(
+        cls, setting: MarketSetup, job: BacktestJob, tape: PriceTape, *, refunds: bool, grid_s: int = GRID_S
+    ) -> GridCells:
+        """Cuts a tape into cells; raises ValueError where new machines work sooner than a cell is long."""
         rules = setting.rules
         rides = refunds and rules.cleared_by_bid and rules.refund is Refund.EVICTED_HOUR
         if rides and grid_s > job.boot_s + setting.scaling.sigma_s:
@@ -71,7 +73,7 @@ class Cells:
                 f"a grid of {grid_s} s is too coarse: new machines work after "
                 f"{job.boot_s + setting.scaling.sigma_s:g} s; give a finer grid or a longer boot"
             )
-        lowest, highest = _extremes(setting, tape, grid_s)
+        lowest, highest = _price_extremes(setting, tape, grid_s)
         per_core = lowest / setting.cores[:, None]
         if rules.quantum_s == HOUR_S:
             per_core = _trailing_minimum(per_core, HOUR_S // grid_s + 1)
@@ -87,14 +89,20 @@ class Cells:
         return cls(grid_s, rate, _last_rise(lowest, highest, hour + boot), _last_rise(lowest, highest, hour))
 
 
-def clairvoyant(
-    setting: MarketSetup, job: Job, tape: Tape, starts: Codes, horizon_s: Floats, *, refunds: bool = True
+def clairvoyant_bound(
+    setting: MarketSetup,
+    job: BacktestJob,
+    tape: PriceTape,
+    starts: Codes,
+    horizon_s: Floats,
+    *,
+    refunds: bool = True,
 ) -> Floats:
-    """A lower bound in dollars, (n,), for doing the job from each start within ``horizon_s`` (n,).
+    """Returns a lower bound in dollars, (n,), for doing the job from each start within ``horizon_s`` (n,).
 
     Raises ValueError where rides are free and machines boot and join within ``GRID_S``.
     """
-    cells = Cells.of(setting, job, tape, refunds=refunds)
+    cells = GridCells.from_tape(setting, job, tape, refunds=refunds)
     most = _most_cores(setting)
     seconds = np.ceil(horizon_s / cells.grid_s + 1) * cells.grid_s
     needed = _core_seconds(setting, job.work, seconds)
@@ -107,9 +115,9 @@ def clairvoyant(
 
 
 def _least_cost(
-    cells: Cells, setting: MarketSetup, job: Job, first: Codes, lengths: Codes, prices: Floats
+    cells: GridCells, setting: MarketSetup, job: BacktestJob, first: Codes, lengths: Codes, prices: Floats
 ) -> Floats:
-    """V_0 (n, mu), backwards from each job's last cell."""
+    """Returns V_0 (n, mu), backwards from each job's last cell."""
     grid_s, hour, last = cells.grid_s, HOUR_S // cells.grid_s, len(cells.rate) - 1
     reach = int((cells.ride - np.arange(len(cells.ride))).max())
     if not reach:
@@ -136,7 +144,7 @@ def _least_cost(
 
 
 def _least_until(value: Floats, k: int, cells_ahead: Codes) -> Floats:
-    """min of V over the cells from k + 1 (or k, without a ride) to k + ``cells_ahead``, (n, mu)."""
+    """Returns the least V over the cells from k + 1 (or k, without a ride) to k + ``cells_ahead``, (n, mu)."""
     span = int(cells_ahead.max()) + 1
     falling = np.minimum.accumulate(value[k + 1 : k + 1 + span], axis=0)
     at = np.maximum(cells_ahead - 1, 0)
@@ -144,14 +152,14 @@ def _least_until(value: Floats, k: int, cells_ahead: Codes) -> Floats:
 
 
 def _most_cores(setting: MarketSetup) -> float:
-    """K: what the limits allow, in the largest machines, beside the reliable ones."""
+    """Returns K: what the limits allow, in the largest machines, beside the reliable ones."""
     limits, reliable = setting.limits, setting.reliable
     transient = min(limits.max_cores, limits.max_instances * float(setting.cores.max()))
     return transient + reliable.count * reliable.cores
 
 
 def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
-    """Q (n,): the time at the number of cores that is just fast enough, found by bisection.
+    """Returns Q (n,): the time at the number of cores that is just fast enough, found by bisection.
 
     Where even all cores are too slow, all of them: then no strategy is done in time either.
     """
@@ -164,14 +172,16 @@ def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
     return low * seconds
 
 
-def _extremes(setting: MarketSetup, tape: Tape, grid_s: int) -> tuple[Floats, Floats]:
-    """(m, cells): the lowest and the highest price in force within each cell; infinite, 0 where none is."""
+def _price_extremes(setting: MarketSetup, tape: PriceTape, grid_s: int) -> tuple[Floats, Floats]:
+    """Returns the lowest and the highest price in force within each cell, (m, cells); infinite, 0 without
+    one.
+    """
     count = (tape.end - tape.begin) // grid_s + 1
     begins = tape.begin + np.arange(count) * grid_s
     lowest, highest = np.empty((2, len(setting.markets), count))
     for market in range(len(setting.markets)):
-        low = tape.step(np.array(market), begins)
-        high = tape.step(np.array(market), begins + grid_s - 1)
+        low = tape.step_at(np.array(market), begins)
+        high = tape.step_at(np.array(market), begins + grid_s - 1)
         edges = np.ravel(np.column_stack([low, high + 1]))
         prices = tape.prices
         lowest[market] = np.minimum.reduceat(np.where(np.isnan(prices), np.inf, prices), edges)[::2]
@@ -180,14 +190,16 @@ def _extremes(setting: MarketSetup, tape: Tape, grid_s: int) -> tuple[Floats, Fl
 
 
 def _trailing_minimum(values: Floats, width: int) -> Floats:
-    """(m, cells): the least of the ``width`` values that end at each cell."""
+    """Returns, (m, cells), the least of the ``width`` values that end at each cell."""
     padded = np.concatenate([np.full((len(values), width - 1), np.inf), values], axis=1)
     least: Floats = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1).min(axis=-1)
     return least
 
 
 def _last_rise(lowest: Floats, highest: Floats, width: int) -> Codes:
-    """(cells,): the last of the next ``width`` cells in which a market is above its lowest price here."""
+    """Returns, (cells,), the last of the next ``width`` cells in which a market is above its lowest price
+    here.
+    """
     count = lowest.shape[1]
     last = np.arange(count)
     for ahead in range(1, width + 1):

@@ -1,11 +1,11 @@
-"""Price series laid end to end, so that a thousand jobs at a thousand moments read them in one go.
+"""Lays price series end to end, so that a thousand jobs read a thousand moments at once.
 
     m       markets, by code
     i       a step: position in the arrays, over all markets
     p_i     its price; the step that ends each market's series is infinite in time and price
 
-The last step's sentinel makes "the first price above" exist always, and lets one sparse table of maxima
-serve all markets: no leap can pass it. Whoever holds a tape knows the future; strategies never see it.
+The last step's sentinel makes "the first price above" exist always, and lets one sparse table of maxima serve
+all markets: no leap can pass it. A tape includes the future; strategies never see it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.capacity import NEVER as NEVER
-from bidbrain.backtest.capacity import Capacity
+from bidbrain.backtest.capacity import CapacityTape
 from bidbrain.bidding.decision_batch import Codes
 from bidbrain.eviction.price.range_maximum import first_above, sparse_table
 from pricing_data.model.capacity_spells import Observations
@@ -27,34 +27,34 @@ from pricing_data.model.units import Instant
 
 UNLIMITED: Final = Observations()
 _BUCKET_S: Final = 300
-"""Width of the buckets of ``Tape.first``: about as long as a price lasts."""
+"""Width of the buckets of ``PriceTape.first``: about as long as a price lasts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tape:
-    """The steps of all markets; made by ``of``."""
+class PriceTape:
+    """Holds the steps of all markets; made by ``from_history``."""
 
     begin: int
     end: int
-    """The last moment that prices are told for."""
+    """The last moment with known prices."""
     times: Codes
     prices: Floats
     first: npt.NDArray[np.int64]
     """(buckets, m): the step in force when the bucket begins."""
     maxima: tuple[Floats, ...]
     """``maxima[k][i]`` is the highest of the 2**k prices from i on."""
-    capacity: Capacity
+    capacity: CapacityTape
 
     @classmethod
-    def of(
+    def from_history(
         cls,
         history: PriceHistory,
         markets: tuple[Market, ...],
         begin: Instant,
         end: Instant,
         capacity: Observations = UNLIMITED,
-    ) -> Tape:
-        """The prices of ``markets`` from ``begin`` to ``end``, the one in force at ``begin`` included.
+    ) -> PriceTape:
+        """Takes the prices of ``markets`` from ``begin`` to ``end``, the one in force at ``begin`` included.
 
         ``capacity``: when they had machines to give; a market without spells always had.
 
@@ -84,12 +84,12 @@ class Tape:
             np.concatenate(times),
             flat,
             np.stack(first, axis=1),
-            _maxima(flat),
-            Capacity.of(capacity, markets),
+            _maxima_table(flat),
+            CapacityTape.from_observations(capacity, markets),
         )
 
-    def step(self, market: Codes, moment: Codes) -> Codes:
-        """The step in force; arguments broadcast, and moments lie in the window (its end, if later)."""
+    def step_at(self, market: Codes, moment: Codes) -> Codes:
+        """Returns the step in force; arguments broadcast, and moments lie in the window (its end, if later)."""
         bounded = np.minimum(moment, self.end)
         found = self.first[(bounded - self.begin) // _BUCKET_S, market]
         bounded = np.broadcast_to(bounded, found.shape)
@@ -98,18 +98,20 @@ class Tape:
         step: Codes = found
         return step
 
-    def price(self, market: Codes, moment: Codes) -> Floats:
-        """In force at ``moment``; NaN where the market is not traded yet."""
-        return self.prices[self.step(market, moment)]
+    def price_at(self, market: Codes, moment: Codes) -> Floats:
+        """Returns the price in force at ``moment``; NaN where the market is not traded yet."""
+        return self.prices[self.step_at(market, moment)]
 
     def first_above(self, market: Codes, since: Codes, level: Floats) -> Codes:
-        """When the price first exceeds ``level`` after ``since``, each (k,); ``NEVER`` where it does not."""
-        ahead = first_above(self.maxima, self.step(market, since) + 1, level, len(self.maxima))
+        """Returns when the price first exceeds ``level`` after ``since``, each (k,); ``NEVER`` where it does
+        not.
+        """
+        ahead = first_above(self.maxima, self.step_at(market, since) + 1, level, len(self.maxima))
         found: Codes = self.times[ahead]
         return found
 
 
-def _maxima(prices: Floats) -> tuple[Floats, ...]:
-    """The sparse table; where a price is not known nobody can be evicted by it."""
+def _maxima_table(prices: Floats) -> tuple[Floats, ...]:
+    """Returns the sparse table; where a price is not known it evicts nobody."""
     longest = int(np.diff(np.flatnonzero(np.isinf(prices)), prepend=-1).max())
     return tuple(sparse_table(np.where(np.isnan(prices), -np.inf, prices), longest))

@@ -1,4 +1,4 @@
-"""One strategy over many starts: run, settled, and told in the columns of ``statistics.py``."""
+"""Runs one strategy from many starts, settles its bills, and fills the columns of ``statistics.py``."""
 
 from __future__ import annotations
 
@@ -8,38 +8,46 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.bills import Bills, settle_all
-from bidbrain.backtest.engine import Beliefs, Ran, run
-from bidbrain.backtest.job import Job
-from bidbrain.backtest.price_tape import NEVER, Tape
+from bidbrain.backtest.engine import BatchResult, Beliefs, run_batch
+from bidbrain.backtest.job import BacktestJob
+from bidbrain.backtest.price_tape import NEVER, PriceTape
 from bidbrain.backtest.statistics import Outcomes
-from bidbrain.backtest.terminations import Allotments
+from bidbrain.backtest.terminations import EndedAllocations
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.strategies.base import Strategy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backtested:
-    """A strategy's jobs, in rows of starts and in rows of allocations."""
+    """Holds a strategy's jobs, in rows of starts and in rows of allocations."""
 
     strategy: str
     outcomes: Outcomes
-    ran: Ran
+    ran: BatchResult
     bills: Bills
-    """Of ``ran.ended``."""
+    """Bills of ``ran.ended``."""
     tier: tuple[Bills, Bills]
-    """Of the reliable machines, on demand and on spot, one row per job in each."""
+    """Bills of the reliable machines, on demand and on spot, one row per job in each."""
 
     @property
-    def micros(self) -> Codes:
-        """(n,): micro-dollars owed."""
+    def owed_micros(self) -> Codes:
+        """Returns micro-dollars owed, (n,)."""
         return _per_job(self.ran, self.bills.amount) + self.tier[0].amount + self.tier[1].amount
 
 
 def backtest(
-    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, beliefs: Beliefs, starts: Codes
+    strategy: Strategy,
+    setting: MarketSetup,
+    job: BacktestJob,
+    tape: PriceTape,
+    beliefs: Beliefs,
+    starts: Codes,
 ) -> Backtested:
-    """Run ``job`` from each of ``starts`` (n,) and settle it by ``job.accounting``. See ``engine.run``."""
-    ran = run(strategy, setting, job, tape, beliefs, starts)
+    """Runs ``job`` from each of ``starts`` (n,) and settles it by ``job.accounting``.
+
+    See ``engine.run_batch``.
+    """
+    ran = run_batch(strategy, setting, job, tape, beliefs, starts)
     bills = settle_all(setting.rules, setting.on_demand, tape, ran.ended, job.accounting)
     tier = _reliable_tier(strategy, setting, job, tape, ran, starts)
     rented, lent = tier
@@ -51,9 +59,9 @@ def backtest(
         start=starts,
         cost=micros / 1e6,
         finish_s=finish_s,
-        on_demand_s=_floats(_per_job(ran, np.where(listed, bills.paid_s, 0)) + rented.paid_s),
-        spot_s=_floats(_per_job(ran, np.where(listed, 0, bills.paid_s)) + lent.paid_s),
-        free_s=_floats(_per_job(ran, bills.free_s) + lent.free_s),
+        on_demand_s=_as_floats(_per_job(ran, np.where(listed, bills.paid_s, 0)) + rented.paid_s),
+        spot_s=_as_floats(_per_job(ran, np.where(listed, 0, bills.paid_s)) + lent.paid_s),
+        free_s=_as_floats(_per_job(ran, bills.free_s) + lent.free_s),
         evictions=ran.evictions,
         late=finish_s > deadline_s if job.deadline_s is not None else np.zeros(len(starts), np.bool_),
     )
@@ -61,31 +69,41 @@ def backtest(
 
 
 def _reliable_tier(
-    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, ran: Ran, starts: Codes
+    strategy: Strategy,
+    setting: MarketSetup,
+    job: BacktestJob,
+    tape: PriceTape,
+    ran: BatchResult,
+    starts: Codes,
 ) -> tuple[Bills, Bills]:
-    """The machines that keep the model, on demand and on spot, one row per job in each."""
+    """Bills the machines that keep the model, on demand and on spot, one row per job in each."""
     size = len(starts)
-    rented = _rented(strategy, setting, job, tape, ran, starts) if ran.tier is None else ran.tier
+    rented = _rented_tier(strategy, setting, job, tape, ran, starts) if ran.tier is None else ran.tier
     listed = rented.on_demand
     price = np.array([setting.reliable.price])
     on_demand = settle_all(
         setting.rules,
         price,
         tape,
-        replace(rented.only(listed), market=np.zeros(listed.sum(), np.int64)),
+        replace(rented.select(listed), market=np.zeros(listed.sum(), np.int64)),
         job.accounting,
     )
-    spot = settle_all(setting.rules, setting.on_demand, tape, rented.only(~listed), job.accounting)
-    return on_demand.by_job(rented.job[listed], size), spot.by_job(rented.job[~listed], size)
+    spot = settle_all(setting.rules, setting.on_demand, tape, rented.select(~listed), job.accounting)
+    return on_demand.sum_per_job(rented.job[listed], size), spot.sum_per_job(rented.job[~listed], size)
 
 
-def _rented(
-    strategy: Strategy, setting: MarketSetup, job: Job, tape: Tape, ran: Ran, starts: Codes
-) -> Allotments:
-    """On demand from the start of the job to its end."""
+def _rented_tier(
+    strategy: Strategy,
+    setting: MarketSetup,
+    job: BacktestJob,
+    tape: PriceTape,
+    ran: BatchResult,
+    starts: Codes,
+) -> EndedAllocations:
+    """Returns reliable machines on demand from the start of the job to its end."""
     size = len(starts)
     runs_at = starts + job.boot_s
-    return Allotments(
+    return EndedAllocations(
         job=np.arange(size),
         market=np.zeros(size, np.int64),
         count=np.full(size, setting.reliable.count if strategy.uses_reliable else 0),
@@ -99,11 +117,11 @@ def _rented(
     )
 
 
-def _per_job(ran: Ran, values: Codes) -> Codes:
+def _per_job(ran: BatchResult, values: Codes) -> Codes:
     """Sums over the allocations of each job, (n,); exact, as no sum comes near 2 ** 53."""
     total: Codes = np.bincount(ran.ended.job, weights=values, minlength=len(ran.begins)).astype(np.int64)
     return total
 
 
-def _floats(values: Codes) -> Floats:
+def _as_floats(values: Codes) -> Floats:
     return values.astype(np.float64)

@@ -1,11 +1,11 @@
-"""What strategies did from many starting times, and what that says: means, quantiles, intervals.
+"""Summarises what strategies did from many starting times: means, quantiles, intervals.
 
     n        number of starts, each one job from beginning to end
     Outcomes one strategy's jobs, a row each
     Summary  mean, 5th, 50th and 95th percentile of one column
     Interval 95 % bootstrap interval of a mean, over blocks of neighbouring starts
 
-Refuses to know how a job was run: batch arithmetic or the full control core, the rows mean the same.
+Does not know how a job was run: batch arithmetic or the full control core, the rows mean the same.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """One strategy over n starts; every array has shape (n,)."""
+    """Holds one strategy's outcomes over n starts; every array has shape (n,)."""
 
     start: Counts
     """Instants, in seconds."""
     cost: Floats
     """Dollars, net of refunds."""
     finish_s: Floats
-    """From the start to the end of the work, in seconds; infinite where the data ended first."""
+    """Seconds from the start to the end of the work; infinite where the data ended first."""
     on_demand_s: Floats
     spot_s: Floats
     free_s: Floats
     """Machine-seconds that were paid on demand, paid on spot, and refunded."""
     evictions: Counts
     late: Flags
-    """Not done by its deadline; all false where the job has none."""
+    """Whether it missed its deadline; all false where the job has none."""
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def free_share(self) -> float:
-        """Refunded machine-seconds as a share of all, in [0, 1]."""
+        """Returns refunded machine-seconds as a share of all, in [0, 1]."""
         used = float(self.on_demand_s.sum() + self.spot_s.sum() + self.free_s.sum())
         return float(self.free_s.sum()) / used if used > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed; in its own unit."""
+    """Summarises a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed; in its own unit."""
 
     mean: float
     p5: float
@@ -58,15 +58,15 @@ class Summary:
     p95: float
 
     @classmethod
-    def of(cls, values: Floats) -> Summary:
-        """Of at least one value."""
+    def from_values(cls, values: Floats) -> Summary:
+        """Summarises at least one value."""
         p5, p50, p95 = (float(q) for q in np.percentile(values, (5, 50, 95)))
         return cls(float(values.mean()), p5, p50, p95)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A 95 % interval."""
+    """Holds a 95 % interval."""
 
     low: float
     high: float
@@ -75,7 +75,7 @@ class Interval:
 def mean_interval(
     values: Floats, starts: Counts, block_s: float, seed: int, resamples: int = 1000
 ) -> Interval:
-    """Bootstrap interval of the mean of ``values``, resampling whole blocks of ``block_s`` seconds.
+    """Returns a bootstrap interval of the mean of ``values``, resampling whole blocks of ``block_s`` seconds.
 
     Jobs that start within one block see the same market, so single starts are no independent samples;
     ``block_s`` should be at least as long as a job.

@@ -1,7 +1,7 @@
-"""What a job among others may hold: workers that a round gave it (Narayanan 5.5, 5.6).
+"""Defines what a job among others may hold: workers that a round granted it (Narayanan 5.5, 5.6).
 
-A lease says how many spot machines of which markets a job may hold, and until when nobody asks for them back.
-Whether buying them now pays, and in which of the markets, is still decided as ever.
+A lease says how many spot machines of which markets a job may hold, and until when they are not taken back.
+The job's own strategy still decides whether buying them now pays, and in which of the markets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pricing_data.model.units import Instant
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """``count`` machines in all, of any of ``markets``. Before ``until`` it is not taken back."""
+    """Grants ``count`` machines in all, of any of ``markets``. Before ``until`` it is not taken back."""
 
     markets: tuple[Market, ...]
     count: int

@@ -1,4 +1,4 @@
-"""Whole rounds on whole workers, set aside for a job as late as its deadline allows.
+"""Sets whole rounds on whole workers aside for a job, as late as its deadline allows.
 
     t        a round, counted from time 0; R, s: seconds of one, and what a restart costs of it
     j[t]     type that the job has workers of in round t, -1: none
@@ -11,10 +11,10 @@ without round t; where left is more, it has to run on j[t] now. It then has, bef
 
     left - r[j[t]] (R - s) <= sure[t] - r[j[t]] (R - s) = sum_{u > t} r[j[u]] (R - s [j[u] != j[u - 1]])
 
-to do, and no restart to pay for if it stays. So who runs whenever it has to is in time, whatever else
-happens, and those who have to at once always fit, as their reservations do.
+to do, and no restart to pay for if it stays. So a job that runs whenever it has to is in time, whatever else
+happens. Jobs that have to run at once always fit, because their reservations do.
 
-Refuses to know who asks, policies and shares.
+Knows no jobs, policies or shares.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ import numpy as np
 from bidbrain.arrays import Floats, Indices
 
 _EXACT: Final = 1e-9
-"""Of a job's steps, beside rounding."""
+"""Part of a job's steps that rounding may add."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """``length_s`` seconds each, of which a restart costs ``switch_s``."""
+class RoundClock:
+    """Counts rounds of ``length_s`` seconds each, of which a restart costs ``switch_s``."""
 
     length_s: float
     switch_s: float
 
-    def at(self, time_s: float) -> int:
-        """The round that begins at this time."""
+    def round_at(self, time_s: float) -> int:
+        """Returns the round that begins at this time."""
         return round(time_s / self.length_s)
 
-    def until(self, time_s: float) -> int:
-        """How many have ended by then."""
+    def rounds_before(self, time_s: float) -> int:
+        """Returns how many rounds have ended by then."""
         return int(time_s // self.length_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """``scale`` workers of types ``place`` (t,) from round ``first`` on; ``sure`` (t + 1,) in steps."""
+    """Holds ``scale`` workers of types ``place`` (t,) from round ``first`` on; ``sure`` (t + 1,) in steps."""
 
     first: int
     scale: int
     place: Indices
     sure: Floats
 
-    def now(self, number: int, left: float) -> int:
-        """The type on which the job has to run in this round, with so many steps left; -1: it may wait."""
+    def required_type(self, number: int, left: float) -> int:
+        """Returns the type on which the job has to run in this round, given its steps left; -1: it may wait."""
         here = number - self.first
         if not 0 <= here < len(self.place) or left <= self.sure[here + 1]:
             return -1
         return int(self.place[here])
 
-    def take(self, free: Indices, number: int, left: float) -> None:
-        """Take off ``free`` (t, k), workers from round ``number`` on, what is still needed."""
+    def take_from(self, free: Indices, number: int, left: float) -> None:
+        """Subtracts from ``free`` (t, k), workers from round ``number`` on, what is still needed."""
         needed = int(np.searchsorted(-self.sure, -left, side="right")) - 1
         begins = max(needed, number - self.first, 0)
         rounds = np.arange(self.first + begins, min(self.first + len(self.place), number + len(free)))
@@ -71,10 +71,11 @@ class Reservation:
         free[rounds[place >= 0] - number, place[place >= 0]] -= self.scale
 
 
-def reserve(
-    free: Indices, number: int, steps: float, rates: Floats, scale: int, rounds: Rounds
+def reserve_rounds(
+    free: Indices, number: int, steps: float, rates: Floats, scale: int, rounds: RoundClock
 ) -> Reservation | None:
-    """The latest rounds that do ``steps``, each on the fastest type with room; None where there are too few.
+    """Returns the latest rounds that do ``steps``, each on the fastest type with room; None if there are too
+    few.
 
     ``free`` (t, k): workers in each round from ``number`` until the deadline. ``rates`` (k,).
     """

@@ -1,4 +1,4 @@
-"""Shares into rounds: who runs where for the next few minutes, so that by and by all get their shares.
+"""Turns shares into rounds: who runs where for the next minutes, so that over time all get their shares.
 
     X[c, j]   share that combination c (one job, or two that share workers) was given of type j
     t[c, j]   seconds that c has had on j lately (``FADE``)
@@ -6,15 +6,15 @@
     priority  X[c, j] / f[c, j]; infinite where X > 0 and nothing was had yet
 
 The dissertation counts time since the shares were computed, or since the job came. Where shares change with
-every arrival the first forgets all debts, and the second has a newcomer catch up with whoever has been there
-for days; so time had is halved every five rounds instead.
+every arrival the first forgets all debts, and the second lets a newcomer catch up with jobs that have been
+there for days; so time had is halved every five rounds instead.
 
-The highest priority goes first, a job runs once a round, and what does not fit waits (Algorithm 2): whoever
-waits rises in priority, so nobody with a share starves. Within a type, what is chosen is placed with the
-largest jobs first, each on as few servers as can be; who was on the same type before keeps the same workers,
-and so need not checkpoint (a renewed lease).
+The highest priority goes first, a job runs once a round, and what does not fit waits (Algorithm 2): a waiting
+job rises in priority, so no job with a share starves. Within a type, what is chosen is placed with the
+largest jobs first, each on as few servers as possible. A job that was on the same type before keeps the same
+workers, and so need not checkpoint (a renewed lease).
 
-Refuses to know policies, prices and clocks.
+Knows no policies, prices or clocks.
 
 Source: Narayanan 5.5 and Algorithm 2; leases: 5.6.
 """
@@ -33,20 +33,20 @@ from bidbrain.cluster.policies.problem import ShareProblem, Shares
 ROUND_S: Final = 360.0
 """Six minutes (Narayanan 5.5)."""
 FADE: Final = 0.5 ** (1 / 5)
-"""What part of time had counts one round later: half of it after five."""
+"""Part of the time had that still counts one round later: half of it after five."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combinations:
-    """What can be run in a round: ``first`` (c,) and ``second`` (c,; -1: alone), their ``share`` (c, k)."""
+    """Lists what can run in a round: ``first`` (c,) and ``second`` (c,; -1: alone), their ``share`` (c, k)."""
 
     first: Indices
     second: Indices
     share: Floats
 
     @classmethod
-    def of(cls, shares: Shares) -> Self:
-        """Every job alone, and every pair that has a share."""
+    def from_shares(cls, shares: Shares) -> Self:
+        """Combines every job alone, and every pair that has a share."""
         alone = np.arange(len(shares.alone))
         if shares.paired is None:
             return cls(alone, np.full(len(alone), -1), shares.alone)
@@ -57,29 +57,29 @@ class Combinations:
         )
 
     def priorities(self, received_s: Floats) -> Floats:
-        """Shape (c, k); 0 where there is no share. ``received_s`` (c, k)."""
+        """Returns priorities, shape (c, k); 0 where there is no share. ``received_s`` (c, k)."""
         whole = received_s.sum(axis=0)
         part = np.divide(received_s, whole, out=np.zeros_like(received_s), where=whole > 0)
-        with np.errstate(over="ignore"):  # who had next to nothing comes first, as if it were nothing
+        with np.errstate(over="ignore"):  # next to nothing counts as nothing: such jobs come first
             priority = np.divide(self.share, part, out=np.full_like(part, np.inf), where=part > 0)
         return np.asarray(np.where(self.share > 0, priority, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One of a round's choices: combination ``chosen`` runs on ``type`` with ``workers`` of it."""
+    """States one of a round's choices: combination ``chosen`` runs on ``type`` with ``workers`` of it."""
 
     chosen: int
     type: int
     workers: int
 
 
-def choose(
+def choose_slots(
     problem: ShareProblem, combinations: Combinations, received_s: Floats, pressed: Flags | None = None
 ) -> tuple[Slot, ...]:
-    """Who runs in the next round, the highest priority first; equal ones by share, then by arrival.
+    """Chooses who runs in the next round, the highest priority first; ties by share, then by arrival.
 
-    Who is ``pressed`` (n, k) comes before all others on those types, alone and whatever the shares: the
+    Jobs that are ``pressed`` (n, k) come before all others on those types, alone and whatever the shares: the
     largest job first, each on the fastest of them that has room.
     """
     priority = combinations.priorities(received_s)
@@ -117,32 +117,32 @@ def choose(
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """The lease of a combination of jobs for a round: ``workers``, (server, number), of one type."""
+class WorkerLease:
+    """Leases ``workers``, (server, number), of one type to a combination of jobs for a round."""
 
     jobs: tuple[str, ...]
     type: str
     workers: tuple[tuple[int, int], ...]
 
     @property
-    def servers(self) -> int:
-        """On how many servers it is spread."""
+    def server_count(self) -> int:
+        """Returns how many servers it is spread over."""
         return len({server for server, _ in self.workers})
 
 
-def place(
+def place_workers(
     wanted: Iterable[tuple[tuple[str, ...], str, int]],
     servers: Mapping[str, Sequence[int]],
-    before: Iterable[Placement],
-) -> tuple[Placement, ...]:
-    """Workers for (jobs, type, how many), which fit together. ``servers``: of each type, workers per server.
+    before: Iterable[WorkerLease],
+) -> tuple[WorkerLease, ...]:
+    """Places (jobs, type, how many), which fit together. ``servers``: of each type, workers per server.
 
     Those of ``before`` for the same jobs on the same type are renewed. Then the largest come first, each on
     the fullest server that can hold all of it, else on the emptiest ones.
     """
     known = {(placed.jobs, placed.type): placed for placed in before}
     asked = sorted(wanted, key=lambda one: -one[2])
-    renewed = [known[jobs, kind] for jobs, kind, count in asked if _fits(known.get((jobs, kind)), count)]
+    renewed = [known[jobs, kind] for jobs, kind, count in asked if _can_renew(known.get((jobs, kind)), count)]
     taken = {(placed.type, worker) for placed in renewed for worker in placed.workers}
     free = {
         kind: [
@@ -152,19 +152,21 @@ def place(
     }
     keep = {(placed.jobs, placed.type) for placed in renewed}
     new = [
-        Placement(jobs, kind, _take(free[kind], count))
+        WorkerLease(jobs, kind, _take_workers(free[kind], count))
         for jobs, kind, count in asked
         if (jobs, kind) not in keep
     ]
     return (*renewed, *new)
 
 
-def _fits(placed: Placement | None, count: int) -> bool:
+def _can_renew(placed: WorkerLease | None, count: int) -> bool:
     return placed is not None and len(placed.workers) == count
 
 
-def _take(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:
-    """From the fullest server that has enough, or from as few as can be; removes them from ``free``."""
+def _take_workers(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:
+    """Takes them from the fullest server that has enough, or from as few as possible; removes them from
+    ``free``.
+    """
     enough = [server for server, numbers in enumerate(free) if len(numbers) >= count]
     if enough:
         order = [min(enough, key=lambda server: len(free[server]))]

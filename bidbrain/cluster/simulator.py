@@ -1,15 +1,15 @@
-"""A cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
+"""Simulates a cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
 
-Time goes in rounds. Jobs that arrived are known when the next round begins; the policy is asked again
-whenever the set of jobs has changed, on a period, and when somebody comes to the rounds that are set aside
-for its deadline (``promised``). A job that was elsewhere in the last round, or nowhere, loses ``switch_s`` of
-this one to a checkpoint and a restart; who keeps its type keeps its workers (``rounds.place``) and loses
-nothing. A worker is paid while somebody runs on it.
+Time goes in rounds. Jobs that arrived are known when the next round begins. The policy is asked again
+whenever the set of jobs has changed, on a period, and when a job reaches the rounds that are set aside for
+its deadline (``deadline_admission.py``). A job that was elsewhere in the last round, or nowhere, loses
+``switch_s`` of this one to a checkpoint and a restart. A job that keeps its type keeps its workers
+(``rounds.place_workers``) and loses nothing. A worker is paid while a job runs on it.
 
 ``ideal`` leaves rounds out: between two events every job moves on at thr(m, X), as if time could be cut as
 finely as shares are. The difference is what rounds cost (Narayanan, Fig. 5.15).
 
-Refuses to know clocks, clouds and chance: a trace is given.
+Knows no clocks, clouds or chance: a trace is given.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.deadline_admission import Moment, Pace, Promises
+from bidbrain.cluster.deadline_admission import ActiveJobs, DeadlinePromises, TraceDemand
 from bidbrain.cluster.policies.base import Policy
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.cluster.round_reservation import Rounds
-from bidbrain.cluster.rounds import FADE, ROUND_S, Combinations, Slot, choose
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.round_reservation import RoundClock
+from bidbrain.cluster.rounds import FADE, ROUND_S, Combinations, Slot, choose_slots
 from pricing_data.model.units import HOUR_S
 
 _DONE: Final = 1e-9
-"""Of a job's steps: what rounding may leave."""
+"""Part of a job's steps that rounding may leave."""
 _FORGOTTEN: Final = 100
-"""Rounds after which nothing is left of what a pair has had together."""
+"""Rounds after which the time that a pair has had together no longer counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Jobs in the order of their arrival; every array (n,). ``slo_s``: from arrival, infinite without."""
+    """Lists jobs in the order of their arrival; every array (n,).
+
+    ``slo_s``: from arrival, infinite without.
+    """
 
     arrival_s: Floats
     kind: Indices
@@ -46,14 +49,14 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
-    """What is the same for every policy.
+class SimulationSetup:
+    """Holds what is the same for every policy.
 
     ``period_s``: shares are computed again after so long even if no job came or went.
     """
 
-    cluster: Cluster
-    kinds: Kinds
+    cluster: ClusterCapacity
+    kinds: JobKinds
     entity_weight: tuple[float, ...] = (1.0,)
     round_s: float = ROUND_S
     switch_s: float = 5.0
@@ -61,11 +64,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Finished:
-    """Of every job (n,): when it ended, and what its work would have taken with 1/n of the cluster.
+class SimulationResult:
+    """Says of every job (n,) when it ended, and what its work would have taken with 1/n of the cluster.
 
-    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy was, for
-    shares that were used. ``promised``: whose deadlines were. Jobs that were not waited for end at NaN.
+    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy computed
+    shares that were used. ``promised``: whose deadlines were promised. Jobs that were not waited for end at
+    NaN.
     """
 
     end_s: Floats
@@ -78,53 +82,57 @@ class Finished:
 
 
 class Stuck(Exception):
-    """No job that is left will ever run, and none is to come."""
+    """Reports that no remaining job will ever run, and none is to come."""
 
 
-def simulate(
+def simulate_cluster(
     trace: Trace,
-    setting: Setting,
+    setting: SimulationSetup,
     policy: Policy,
     *,
     ideal: bool = False,
     promises: bool = True,
     until: slice = slice(None),
-) -> Finished:
-    """Run the trace until its jobs ``until`` have ended. Raises Stuck, and what the policy raises.
+) -> SimulationResult:
+    """Runs the trace until its jobs ``until`` have ended. Raises Stuck, and what the policy raises.
 
-    ``promises``: whether deadlines are promised; otherwise nobody is told of them.
+    ``promises``: whether deadlines are promised; otherwise the policy does not see them.
     """
     return _Simulation(trace, setting, policy, ideal, promises).run(until)
 
 
 class _Simulation:
-    def __init__(self, trace: Trace, setting: Setting, policy: Policy, ideal: bool, promises: bool) -> None:
+    def __init__(
+        self, trace: Trace, setting: SimulationSetup, policy: Policy, ideal: bool, promises: bool
+    ) -> None:
         self._trace, self._setting, self._policy, self._ideal = trace, setting, policy, ideal
         count, types = len(trace.kind), len(setting.cluster.types)
         self._left = trace.steps.astype(np.float64)
         self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
         self._received = np.zeros((count, types))
         self._together: dict[tuple[int, int], tuple[int, Floats]] = {}
-        rounds = None if ideal else Rounds(setting.round_s, setting.switch_s)
-        self._promises = Promises(_pace(trace, setting, promises), setting.cluster.workers, rounds)
+        rounds = None if ideal else RoundClock(setting.round_s, setting.switch_s)
+        self._promises = DeadlinePromises(
+            _trace_demand(trace, setting, promises), setting.cluster.workers, rounds
+        )
         self._seen, self._known_pressed, self._pressed = 0, frozenset[int](), np.empty((0, 0), np.bool_)
         self._active = np.empty(0, np.int64)
         self._arrived, self._asked_at = 0, -np.inf
         self._dollars, self._rounds, self._switches, self._asked = 0.0, 0, 0, 0
         self._ran: frozenset[tuple[int, int, int]] = frozenset()
 
-    def run(self, until: slice) -> Finished:
+    def run(self, until: slice) -> SimulationResult:
         now = 0.0
         while np.isnan(self._end[until]).any():
-            changed = self._admit(now)
+            changed = self._update_active(now)
             if not len(self._active):
-                now, self._ran = self._from(float(self._trace.arrival_s[self._arrived])), frozenset()
+                now, self._ran = self._known_from(float(self._trace.arrival_s[self._arrived])), frozenset()
                 continue
-            if self._press(now) or changed or now >= self._asked_at + self._setting.period_s:
-                self._ask(now)
-                self._press(now)
-            now = self._flow(now) if self._ideal else self._round(now)
-        return Finished(
+            if self._update_pressed(now) or changed or now >= self._asked_at + self._setting.period_s:
+                self._ask_policy(now)
+                self._update_pressed(now)
+            now = self._flow_to_event(now) if self._ideal else self._run_round(now)
+        return SimulationResult(
             self._end,
             self._isolated,
             self._dollars,
@@ -134,14 +142,14 @@ class _Simulation:
             self._promises.given,
         )
 
-    # ---- who is there, and what they are promised -----------------------------------------------
+    # ---- active jobs, and what they are promised -------------------------------------------------
 
-    def _from(self, at: float) -> float:
-        """When somebody who arrives ``at`` is first known."""
+    def _known_from(self, at: float) -> float:
+        """Returns when a job that arrives ``at`` is first known."""
         return at if self._ideal else float(np.ceil(at / self._setting.round_s) * self._setting.round_s)
 
-    def _admit(self, now: float) -> bool:
-        """Let those in who have arrived and those out who are done; whether anybody was."""
+    def _update_active(self, now: float) -> bool:
+        """Lets in the jobs that have arrived and out those that are done; returns whether there were any."""
         known = int(np.searchsorted(self._trace.arrival_s, now, side="right"))
         stays = self._active[np.isnan(self._end[self._active])]
         changed = known > self._arrived or len(stays) < len(self._active)
@@ -149,27 +157,27 @@ class _Simulation:
         self._arrived = known
         return changed
 
-    def _press(self, now: float) -> bool:
-        """Note who has to run in the round that begins now; whether that is news."""
-        self._pressed = self._promises.pressed(self._moment(now))
+    def _update_pressed(self, now: float) -> bool:
+        """Notes who has to run in the round that begins now; returns whether that is news."""
+        self._pressed = self._promises.must_run_now(self._active_jobs(now))
         pressed = frozenset(self._active[self._pressed.any(axis=1)].tolist())
         known, self._known_pressed = self._known_pressed, pressed
         return not pressed <= known
 
-    def _ask(self, now: float) -> None:
-        """New shares, after newcomers' deadlines were promised as far as there is room."""
+    def _ask_policy(self, now: float) -> None:
+        """Computes new shares, after newcomers' deadlines were promised as far as there is room."""
 
         def ask(slo_s: Floats) -> frozenset[int]:
-            self._problem = self._now(now, slo_s)
+            self._problem = self._build_problem(now, slo_s)
             self._answer = self._policy.compute_shares(self._problem)
             number = dict(zip(self._problem.jobs.names, self._active.tolist(), strict=True))
             return frozenset(number[one.job] for one in self._answer.short)
 
-        self._promises.settle(self._moment(now), np.arange(self._seen, self._arrived), ask)
+        self._promises.admit_newcomers(self._active_jobs(now), np.arange(self._seen, self._arrived), ask)
         self._seen = self._arrived
         self._shares = self._answer.shares
-        self._rate_alone = self._problem.isolated()
-        self._combinations = Combinations.of(self._shares)
+        self._rate_alone = self._problem.isolated_throughput()
+        self._combinations = Combinations.from_shares(self._shares)
         self._asked_at = now
         self._asked += 1
         self._together = {
@@ -178,11 +186,11 @@ class _Simulation:
             if self._rounds - had[0] < _FORGOTTEN and np.isnan(self._end[list(pair)]).all()
         }
 
-    def _moment(self, now: float) -> Moment:
-        return Moment(now, self._active, self._left[self._active])
+    def _active_jobs(self, now: float) -> ActiveJobs:
+        return ActiveJobs(now, self._active, self._left[self._active])
 
-    def _now(self, now: float, slo_s: Floats) -> ShareProblem:
-        """What the policy is asked, with these deadlines."""
+    def _build_problem(self, now: float, slo_s: Floats) -> ShareProblem:
+        """Returns the problem that the policy sees, with these deadlines."""
         trace, active = self._trace, self._active
         return ShareProblem(
             self._setting.cluster,
@@ -202,8 +210,8 @@ class _Simulation:
 
     # ---- time passes ---------------------------------------------------------------------------
 
-    def _flow(self, now: float) -> float:
-        """Until the next event, everybody at the speed of their shares."""
+    def _flow_to_event(self, now: float) -> float:
+        """Moves everybody on until the next event, at the speed of their shares."""
         speed = self._problem.throughput(self._shares)
         left = self._left[self._active]
         ends = np.divide(left, speed, out=np.full(len(left), np.inf), where=speed > 0)
@@ -211,26 +219,26 @@ class _Simulation:
         if not np.isfinite(ends).any() and not len(arrivals):
             raise Stuck(f"{len(left)} jobs are left, and the policy gives time to none of them")
         until = min(now + ends.min(), self._asked_at + self._setting.period_s, *arrivals)
-        self._advance(np.arange(len(left)), speed, np.full(len(left), until - now), now)
+        self._advance_jobs(np.arange(len(left)), speed, np.full(len(left), until - now), now)
         self._dollars += self._problem.cost_per_hour(self._shares) * (until - now) / HOUR_S
         return float(until)
 
-    def _round(self, now: float) -> float:
-        """One round, by Algorithm 2."""
-        chosen = choose(self._problem, self._combinations, self._received_by_now(), self._pressed)
+    def _run_round(self, now: float) -> float:
+        """Runs one round, by Algorithm 2."""
+        chosen = choose_slots(self._problem, self._combinations, self._received_by_now(), self._pressed)
         if not chosen and self._arrived == len(self._trace.kind):
             raise Stuck(f"{len(self._active)} jobs are left, and the policy gives time to none of them")
-        running = self._names(chosen)
+        running = self._running_jobs(chosen)
         fresh = np.array([who not in self._ran for who in running], np.bool_)
-        self._run(now, chosen, fresh)
-        self._receive(running)
+        self._run_slots(now, chosen, fresh)
+        self._record_time(running)
         self._ran = frozenset(running)
         self._rounds += 1
         self._switches += int(fresh.sum())
         return now + self._setting.round_s
 
-    def _run(self, now: float, chosen: tuple[Slot, ...], fresh: Flags) -> None:
-        """What a round does to those who run. A pair's rates are those of the pair until the round ends."""
+    def _run_slots(self, now: float, chosen: tuple[Slot, ...], fresh: Flags) -> None:
+        """Applies a round to the jobs that run. A pair's rates are those of the pair until the round ends."""
         kinds, combinations = self._problem.kinds, self._combinations
         place = np.array([slot.type for slot in chosen], np.int64)
         slots = np.array([slot.chosen for slot in chosen], np.int64)
@@ -246,13 +254,13 @@ class _Simulation:
             if kinds.together is not None:
                 beside = self._problem.jobs.kind[other[runs]]
                 rate = np.where(other[runs] >= 0, kinds.together[kind, beside, place[runs]], rate)
-            took = self._advance(mine[runs], rate, self._setting.round_s - lost[runs], now + lost[runs])
+            took = self._advance_jobs(mine[runs], rate, self._setting.round_s - lost[runs], now + lost[runs])
             busy[runs] = np.maximum(busy[runs], took + lost[runs])
         workers = np.array([slot.workers for slot in chosen], np.float64)
         self._dollars += float(busy * workers @ self._setting.cluster.cost[place]) / HOUR_S
 
-    def _advance(self, who: Indices, rate: Floats, seconds: Floats, since: Floats | float) -> Floats:
-        """Jobs ``who`` (places among the active) go on for at most ``seconds``; how long they took, (w,)."""
+    def _advance_jobs(self, who: Indices, rate: Floats, seconds: Floats, since: Floats | float) -> Floats:
+        """Moves jobs ``who`` (positions among the active) on for at most ``seconds``; returns how long, (w,)."""
         jobs = self._active[who]
         needed = np.divide(self._left[jobs], rate, out=np.full(len(jobs), np.inf), where=rate > 0)
         took = np.minimum(seconds, needed)
@@ -263,10 +271,10 @@ class _Simulation:
         self._end[jobs[done]] = (since + took)[done]
         return np.asarray(took)
 
-    # ---- what everybody has had ----------------------------------------------------------------
+    # ---- time that jobs have had ----------------------------------------------------------------
 
-    def _names(self, chosen: tuple[Slot, ...]) -> list[tuple[int, int, int]]:
-        """Who runs, in the trace's numbers (-1: nobody beside), and where."""
+    def _running_jobs(self, chosen: tuple[Slot, ...]) -> list[tuple[int, int, int]]:
+        """Returns who runs, in the trace's numbers (-1: no second job), and where."""
         slots = np.array([slot.chosen for slot in chosen], np.int64)
         second = self._combinations.second[slots]
         beside = np.where(second >= 0, self._active[second], -1)
@@ -274,7 +282,7 @@ class _Simulation:
         return list(zip(first.tolist(), beside.tolist(), [slot.type for slot in chosen], strict=True))
 
     def _received_by_now(self) -> Floats:
-        """Of every combination, shape (c, k)."""
+        """Returns the time had by every combination, shape (c, k)."""
         alone = self._received[self._active]
         count = len(self._combinations.first) - len(alone)
         if not count:
@@ -286,46 +294,46 @@ class _Simulation:
             strict=True,
         )
         return np.concatenate(
-            [alone, [self._had(pair) if pair in self._together else none for pair in pairs]]
+            [alone, [self._pair_time(pair) if pair in self._together else none for pair in pairs]]
         )
 
-    def _had(self, pair: tuple[int, int]) -> Floats:
-        """What a pair has had together, faded until now."""
+    def _pair_time(self, pair: tuple[int, int]) -> Floats:
+        """Returns the time that a pair has had together, faded until now."""
         rounds, had = self._together[pair]
         return np.asarray(had * FADE ** (self._rounds - rounds))
 
-    def _receive(self, running: list[tuple[int, int, int]]) -> None:
-        """A round's time to those who ran; what was had long ago counts less and less."""
+    def _record_time(self, running: list[tuple[int, int, int]]) -> None:
+        """Credits a round's time to those who ran; older time counts less and less."""
         self._received[self._active] *= FADE
         for first, second, place in running:
             if second < 0:
                 self._received[first, place] += self._setting.round_s
             else:
                 pair = (first, second)
-                had = self._had(pair) if pair in self._together else np.zeros(self._received.shape[1])
+                had = self._pair_time(pair) if pair in self._together else np.zeros(self._received.shape[1])
                 had = had * FADE
                 had[place] += self._setting.round_s
                 self._together[pair] = self._rounds + 1, had
 
 
-def _pace(trace: Trace, setting: Setting, promises: bool) -> Pace:
-    """What promises are made by."""
+def _trace_demand(trace: Trace, setting: SimulationSetup, promises: bool) -> TraceDemand:
+    """Returns what promises are made from."""
     kinds = setting.kinds
-    rates = np.where(kinds.fits(setting.cluster.workers), kinds.rates, 0.0)
+    rates = np.where(kinds.fitting_types(setting.cluster.workers), kinds.rates, 0.0)
     due_s = trace.arrival_s + (trace.slo_s if promises else np.inf)
-    return Pace(due_s, kinds.scale[trace.kind], rates[trace.kind])
+    return TraceDemand(due_s, kinds.scale[trace.kind], rates[trace.kind])
 
 
-def completion_s(trace: Trace, finished: Finished) -> Floats:
-    """How long each job took from its arrival, (n,)."""
+def completion_s(trace: Trace, finished: SimulationResult) -> Floats:
+    """Returns how long each job took from its arrival, (n,)."""
     return finished.end_s - trace.arrival_s
 
 
-def fairness(trace: Trace, finished: Finished) -> Floats:
-    """rho of each job, (n,): how long it took over what 1/n of the cluster would have made of it (5.4.2)."""
+def finish_time_fairness(trace: Trace, finished: SimulationResult) -> Floats:
+    """Returns rho of each job, (n,): its time over what 1/n of the cluster would have taken (5.4.2)."""
     return completion_s(trace, finished) / finished.isolated_s
 
 
-def late(trace: Trace, finished: Finished) -> Flags:
-    """Which jobs ended after their deadlines, (n,)."""
+def late_jobs(trace: Trace, finished: SimulationResult) -> Flags:
+    """Returns which jobs ended after their deadlines, (n,)."""
     return np.asarray(completion_s(trace, finished) > trace.slo_s)

@@ -1,9 +1,11 @@
-"""Linear programs, and the only place that calls a solver: HiGHS (Huangfu and Hall, 2018) through highspy.
+"""Solves linear programs, and is the only module that calls a solver: HiGHS, through highspy.
 
     maximize  gain x   subject to   row_low <= A x <= row_high,  low <= x <= high
 
 A ``Solver`` keeps its program alive: what changes between two solves changes in place, and the second starts
-from the basis where the first ended. Refuses to know jobs.
+from the basis where the first ended. Knows no jobs.
+
+Source: Huangfu and Hall, 2018.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats, Indices
 
 _TOLERANCE: Final = 1e-9
-"""Of rows, bounds and prices; HiGHS' own 1e-7 is lost a hundredfold where a little of one job's rate is worth
-much of another's."""
+"""Tolerance of rows, bounds and prices.
+
+HiGHS' own 1e-7 is lost a hundredfold where a little of one job's rate is worth much of another's.
+"""
 _NO_OPTIMUM: Final = (
     highspy.HighsModelStatus.kInfeasible,
     highspy.HighsModelStatus.kUnbounded,
@@ -29,11 +33,14 @@ _NO_OPTIMUM: Final = (
 
 
 class Unsolvable(Exception):
-    """No point meets the constraints, or no point is best."""
+    """Reports that no point meets the constraints, or that no point is best."""
 
 
 class Method(StrEnum):
-    """How; all end on a vertex. Which is fastest depends on the program, up to tenfold: measure."""
+    """Names a method; all end on a vertex.
+
+    Which is fastest depends on the program, up to tenfold: measure.
+    """
 
     PRIMAL = "primal simplex"
     DUAL = "dual simplex"
@@ -46,22 +53,22 @@ _SECOND_OPINIONS: Final = (
     (Method.IPM, _TOLERANCE),
     (Method.DUAL, 1e-7),
 )
-"""What is tried from scratch, in this order, where rounding ended a run without an optimum."""
+"""Methods to try from scratch, in this order, where rounding ended a run without an optimum."""
 _SIFTED: Final = 0.5
-"""How many columns come in at once at most, per column or row that is in."""
+"""Most columns to add at once, per column or row that is in."""
 _OPTIONS: Final[Mapping[Method, Mapping[str, str | int]]] = {
     Method.PRIMAL: {"solver": "simplex", "simplex_strategy": 4},
     Method.DUAL: {"solver": "simplex", "simplex_strategy": 1},
     Method.IPM: {"solver": "ipm"},
 }
 _AS_GIVEN: Final = {"presolve": "off"}
-"""Presolving takes a fifth of the time of programs of classes, and finds nothing in them."""
+"""Presolving takes a fifth of the time of class programs, and removes nothing from them."""
 _PRESOLVED: Final = {"presolve": "choose"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearProgram:
-    """A is given by entries: ``values`` at ``rows`` and ``columns``, no place twice."""
+    """Holds a program; A is given by entries: ``values`` at ``rows`` and ``columns``, no place twice."""
 
     gain: Floats
     low: Floats
@@ -75,7 +82,7 @@ class LinearProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optimum:
-    """``x`` (columns,) and its ``value``.
+    """Holds the best ``x`` (columns,) and its ``value``.
 
     ``duals`` (rows,): what one more of a row's bound would gain. ``reduced`` (columns,): what one more of a
     variable would gain; not 0 only where its bound holds it.
@@ -88,35 +95,35 @@ class Optimum:
 
 
 class Solver:
-    """One program, and what it was changed to since."""
+    """Holds one program, and the changes made to it since."""
 
     def __init__(self, program: LinearProgram, method: Method = Method.PRIMAL) -> None:
         make: Callable[[], highspy.Highs] = highspy.Highs  # which is not typed itself
         self._highs = make()
         self._method = method
-        self._set({"output_flag": False, "threads": 1, **_AS_GIVEN})
-        self._by(method, _TOLERANCE)
-        self._highs.passModel(_model(program))
+        self._set_options({"output_flag": False, "threads": 1, **_AS_GIVEN})
+        self._use_method(method, _TOLERANCE)
+        self._highs.passModel(_build_model(program))
         self._empty = program if not len(program.gain) else None
 
     def solve(self) -> Optimum:
-        """Raises Unsolvable with what HiGHS says of the program.
+        """Returns the optimum; raises Unsolvable with what HiGHS says of the program.
 
         A run from where the last one ended, or one that is thrown by its own rounding, may end without an
-        optimum where there is one. What it says is believed when a second run, from scratch, says it too.
+        optimum where there is one. That verdict counts only when a second run, from scratch, agrees.
         """
         if self._empty:
             return _without_variables(self._empty)
-        said = [self._run()]
+        said = [self._run_once()]
         for method, tolerance in _SECOND_OPINIONS:
-            if said[-1] == highspy.HighsModelStatus.kOptimal or _agreed(said):
+            if said[-1] == highspy.HighsModelStatus.kOptimal or _two_agree(said):
                 break
             self._highs.clearSolver()
-            self._by(method, tolerance)
-            self._set(_PRESOLVED)
-            said.append(self._run())
-            self._by(self._method, _TOLERANCE)
-            self._set(_AS_GIVEN)
+            self._use_method(method, tolerance)
+            self._set_options(_PRESOLVED)
+            said.append(self._run_once())
+            self._use_method(self._method, _TOLERANCE)
+            self._set_options(_AS_GIVEN)
         if said[-1] != highspy.HighsModelStatus.kOptimal:
             raise Unsolvable(", ".join(self._highs.modelStatusToString(status).lower() for status in said))
         solution = self._highs.getSolution()
@@ -127,45 +134,45 @@ class Solver:
             np.asarray(solution.col_dual, np.float64),
         )
 
-    def _run(self) -> highspy.HighsModelStatus:
+    def _run_once(self) -> highspy.HighsModelStatus:
         self._highs.run()
         return self._highs.getModelStatus()
 
-    def _by(self, method: Method, tolerance: float) -> None:
+    def _use_method(self, method: Method, tolerance: float) -> None:
         feasibility = {f"{side}_feasibility_tolerance": tolerance for side in ("primal", "dual")}
-        self._set({**_OPTIONS[method], **feasibility})
+        self._set_options({**_OPTIONS[method], **feasibility})
 
-    def _set(self, options: Mapping[str, str | int | float]) -> None:
+    def _set_options(self, options: Mapping[str, str | int | float]) -> None:
         for option, value in options.items():
             self._highs.setOptionValue(option, value)
 
-    def gain(self, columns: Indices, gain: Floats) -> None:
-        """New gains of these columns."""
+    def change_gains(self, columns: Indices, gain: Floats) -> None:
+        """Replaces the gains of these columns."""
         self._highs.changeColsCost(len(columns), columns.astype(np.int32), gain)
 
 
 def _without_variables(program: LinearProgram) -> Optimum:
-    """HiGHS calls such a program neither solved nor infeasible."""
+    """Solves a program without variables; HiGHS calls such a program neither solved nor infeasible."""
     if np.any(program.row_low > 0) or np.any(program.row_high < 0):
         raise Unsolvable("infeasible")
     return Optimum(np.empty(0), 0.0, np.zeros(len(program.row_low)), np.empty(0))
 
 
-def _agreed(said: Sequence[highspy.HighsModelStatus]) -> bool:
-    """Whether two runs found that there is no best point."""
+def _two_agree(said: Sequence[highspy.HighsModelStatus]) -> bool:
+    """Returns whether two runs found that there is no best point."""
     return sum(status in _NO_OPTIMUM for status in said) >= 2
 
 
 def solve(program: LinearProgram, method: Method = Method.PRIMAL) -> Optimum:
-    """The best point of a program that is solved once. Raises Unsolvable."""
+    """Returns the best point of a program that is solved once. Raises Unsolvable."""
     return Solver(program, method).solve()
 
 
-def sift(program: LinearProgram, first: Flags, method: Method = Method.PRIMAL) -> Optimum:
-    """As ``solve``, for programs with many columns of which few are used.
+def solve_by_sifting(program: LinearProgram, first: Flags, method: Method = Method.PRIMAL) -> Optimum:
+    """Solves as ``solve`` does, for programs with many columns of which few are used.
 
     Begins with the columns ``first`` (columns,); those that would gain at the prices of the last optimum come
-    in until there are none. Columns left out are at 0, so 0 has to be their bound below. Where the first
+    in until there are none. Columns left out are at 0, so 0 has to be their lower bound. Where the first
     alone can do nothing, all come in at once. Raises Unsolvable.
 
     Source: Bixby et al., Operations Research 40, 1992.
@@ -174,7 +181,7 @@ def sift(program: LinearProgram, first: Flags, method: Method = Method.PRIMAL) -
     enough = _TOLERANCE * max(np.abs(program.gain).max(initial=0.0), 1.0)
     while True:
         try:
-            best = solve(_only(program, inside), method)
+            best = solve(_keep_columns(program, inside), method)
         except Unsolvable:
             return solve(program, method)
         paid = np.bincount(
@@ -190,8 +197,8 @@ def sift(program: LinearProgram, first: Flags, method: Method = Method.PRIMAL) -
         inside[better[np.argsort(-reduced[better], kind="stable")[:most]]] = True
 
 
-def _only(program: LinearProgram, inside: Flags) -> LinearProgram:
-    """With some of its columns."""
+def _keep_columns(program: LinearProgram, inside: Flags) -> LinearProgram:
+    """Returns the program with some of its columns."""
     kept = inside[program.columns]
     number = np.cumsum(inside) - 1
     return LinearProgram(
@@ -206,7 +213,7 @@ def _only(program: LinearProgram, inside: Flags) -> LinearProgram:
     )
 
 
-def _model(program: LinearProgram) -> highspy.HighsLp:
+def _build_model(program: LinearProgram) -> highspy.HighsLp:
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.gain), len(program.row_low)
     model.sense_ = highspy.ObjSense.kMaximize

@@ -1,13 +1,13 @@
-"""What a job with a deadline is, how it stands, and what may run next.
+"""Defines what a job with a deadline is, how it stands, and what may run next.
 
-    Job        what was asked: work, deadline, what a restart costs, what machines cost
-    Situation  how it stands now, as the live controller sees it
-    Situations the same for n jobs at once, as arrays: what every rule of this package is written for
-    Choice     what to run until the next decision, and why
+    DeadlineJob     what was asked: work, deadline, what a restart costs, what machines cost
+    DeadlineState   how it stands now, as the live controller sees it
+    DeadlineStates  the same for n jobs at once, as arrays: what every rule of this package is written for
+    Choice          what to run until the next decision, and why
 
-A job runs on one target footprint at a time, either all spot or all on-demand: work is counted in
-seconds of that footprint at full speed, prices are the whole footprint's. Time goes by in ticks, the
-longest that a decision stands. Which cloud it is, and how the footprint was chosen, is not known here.
+A job runs on one target footprint at a time, either all spot or all on-demand: work is counted in seconds of
+that footprint at full speed, prices are the whole footprint's. Time goes by in ticks, the longest that a
+decision stands. The cloud, and how the footprint was chosen, are not known here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bidbrain.arrays import Flags, Floats
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 Codes = npt.NDArray[np.int64]
-"""Values of ``Machine``."""
+"""Values of ``MachineKind``."""
 
 
-class Machine(IntEnum):
-    """What runs, or shall run, during a tick."""
+class MachineKind(IntEnum):
+    """Says what runs, or shall run, during a tick."""
 
     NOTHING = 0
     SPOT = 1
@@ -38,14 +38,16 @@ class Machine(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What was asked, and what it costs to run it."""
+class DeadlineJob:
+    """Says what was asked, and what it costs to run it."""
 
     work_s: Seconds
     deadline_s: Seconds
     """From the start."""
     overhead_s: Seconds
-    """Without progress after starting any machine other than the one that runs (start-up and recovery)."""
+    """Seconds without progress after starting any machine other than the one that runs (start-up and
+    recovery).
+    """
     tick_s: Seconds
     spot: UsdPerHour
     on_demand: UsdPerHour
@@ -61,33 +63,33 @@ class Job:
             raise ValueError(f"prices must be finite and not negative: {self.spot}, {self.on_demand} $/h")
 
     @property
-    def ticks(self) -> int:
-        """Whole ticks up to the deadline."""
+    def tick_count(self) -> int:
+        """Returns the whole ticks up to the deadline."""
         return int(self.deadline_s // self.tick_s)
 
-    def charges(self, seconds: float) -> Floats:
-        """Dollars for ``seconds`` of each ``Machine``, shape (3,)."""
+    def tick_charges(self, seconds: float) -> Floats:
+        """Returns dollars for ``seconds`` of each ``MachineKind``, shape (3,)."""
         return np.array([0.0, self.spot, self.on_demand]) * seconds / HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineState:
-    """How one job stands."""
+    """Says how one job stands."""
 
     at_s: Seconds
     """Since its start."""
     work_left_s: Seconds
-    running: Machine
+    running: MachineKind
     overhead_left_s: Seconds
-    """Of the running machine's start; 0 where nothing runs."""
+    """Seconds left of the running machine's start; 0 where nothing runs."""
     spot_up: bool
     """Whether spot machines can run in the coming tick: ours live, or new ones can be had."""
     budget_left: float = math.inf
     """Dollars not yet spent."""
 
-    def rows(self, job: Job) -> Situations:
-        """This situation as one row."""
-        return Situations(
+    def as_batch(self, job: DeadlineJob) -> DeadlineStates:
+        """Returns this state as one row."""
+        return DeadlineStates(
             left_s=np.array([job.deadline_s - self.at_s]),
             work_left_s=np.array([float(self.work_left_s)]),
             running=np.array([int(self.running)], dtype=np.int64),
@@ -98,8 +100,8 @@ class DeadlineState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Situations:
-    """n jobs of one kind; every array has shape (n,)."""
+class DeadlineStates:
+    """Holds the states of n jobs of one kind; every array has shape (n,)."""
 
     left_s: Floats
     """Until the deadline."""
@@ -112,21 +114,21 @@ class Situations:
     def __len__(self) -> int:
         return len(self.left_s)
 
-    def overhead_s(self, job: Job, machine: Machine) -> Floats:
-        """Without progress from now if ``machine`` runs: what is left of its start, or a start's whole.
+    def overhead_s(self, job: DeadlineJob, machine: MachineKind) -> Floats:
+        """Returns seconds without progress from now if ``machine`` runs.
 
-        Stopping is free.
+        That is what is left of its start, or a start's whole. Stopping is free.
         """
-        if machine is Machine.NOTHING:
+        if machine is MachineKind.NOTHING:
             return np.zeros(len(self))
         return np.where(self.running == machine, self.overhead_left_s, job.overhead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to run until the next decision."""
+    """Says what to run until the next decision."""
 
-    machine: Machine
+    machine: MachineKind
     expected_cost: Usd
     """Dollars from now to the end of the job, deciding as well later on; NaN from rules that expect none."""
     margin_s: Seconds

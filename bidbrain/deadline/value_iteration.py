@@ -1,4 +1,4 @@
-"""What a job is expected to cost from any state on, for every pair of spell laws, by backward induction.
+"""Computes what a job should cost from any state on, for every pair of spell laws, by backward induction.
 
     r       ticks left until the deadline
     x       margin, the safety net's: what is left once on-demand's way out is paid for (``net``)
@@ -9,15 +9,15 @@
 
     G_r(k, m, a, x) = min over machines b of  charge_b + E_k[ G_{r-1}(k, b, a', x - loss(m, b)) | a ]
 
-A market in age class a ends its spell with the law's hazard, else grows older; a spot machine is gone
-when its spell ends. The margin replaces the work left, because it is what choices differ in: on-demand
-never loses margin, spot loses its overhead, waiting loses the tick. Three simplifications keep the
-tables small: a start's whole overhead is charged to the margin at once, ages within a class are alike,
-and costs are interpolated between the margins of the grid. None of them touches the net, which is exact.
+A market in age class a ends its spell with the law's hazard, else grows older; a spot machine is gone when
+its spell ends. The margin replaces the work left, because it is what choices differ in: on-demand never loses
+margin, spot loses its overhead, waiting loses the tick. Three simplifications keep the tables small: a
+start's whole overhead is charged to the margin at once, ages within a class are alike, and costs are
+interpolated between the margins of the grid. None of them affects the net, which is exact.
 
-With known laws this is the least expected cost. Which law holds is not known; taking the mean of the
-K costs under the current belief acts as if it were found out after the next tick (Littman, Cassandra
-and Kaelbling's QMDP, 1995). Seeing is free here, so little is lost by never buying information.
+With known laws this is the least expected cost. But the law is not known; taking the mean of the K costs
+under the current belief acts as if it were found out after the next tick (Littman, Cassandra and Kaelbling's
+QMDP, 1995). Seeing is free here, so little is lost by never buying information.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats
 from bidbrain.deadline.availability_belief import SpellPrior
-from bidbrain.deadline.model import Job, Machine
+from bidbrain.deadline.model import DeadlineJob, MachineKind
 
 AGE_CLASSES: Final = np.array([0, 1, 2, 4, 7, 12, 23, 47])
 """First age of each class, in whole ticks after the spell's first."""
 _OLDEST: Final = 77.0
-"""Where the last class is taken to end, in whole ticks: it has no end, and its middle stands for it."""
+"""Where the last class is assumed to end, in whole ticks: it has no end, and its middle stands for it."""
 _MOST_TICKS: Final = 480
 """A plan for a longer time takes longer ticks."""
 _DUST: Final = 1e-9
-"""Of a tick, that rounding may add."""
+"""Part of a tick that rounding may add."""
 _FINEST_TICKS: Final = 0.5
 _COARSEST: Final = 0.04
-"""Margin grid: half a tick apart, or 4 % of the margin where that is more."""
+"""Spacing of the margin grid: half a tick, or 4 % of the margin where that is more."""
 
 
 def class_ages_s(tick_s: float) -> Floats:
-    """Age in seconds that stands for each age class, shape (A,)."""
+    """Returns the age in seconds that stands for each age class, shape (A,)."""
     oldest = np.append(AGE_CLASSES[1:] - 1.0, _OLDEST)
     ages_s: Floats = (AGE_CLASSES + oldest) / 2 * tick_s
     return ages_s
 
 
-def plan_tick_s(job: Job) -> float:
-    """The tick a plan for ``job`` is made in: the job's, or a multiple where there would be too many."""
-    return job.tick_s * max(math.ceil(job.ticks / _MOST_TICKS), 1)
+def plan_tick_s(job: DeadlineJob) -> float:
+    """Returns the tick that ``job`` is planned in: its own, or a multiple where there would be too many."""
+    return job.tick_s * max(math.ceil(job.tick_count / _MOST_TICKS), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """Expected costs to go; read with ``to_go``."""
+class CostToGo:
+    """Holds expected costs to go; read with ``look_up``."""
 
     tick_s: float
     margins_s: Floats
@@ -69,71 +69,71 @@ class Plan:
     """Shape (ticks, K, 3, 2A, X): by ticks left, the mean of G over the next a', given this tick's a."""
 
     @classmethod
-    def of(cls, job: Job, prior: SpellPrior) -> Self:
-        """The plan for ``job`` under every pair of the prior's laws."""
+    def for_job(cls, job: DeadlineJob, prior: SpellPrior) -> Self:
+        """Computes the costs of ``job`` under every pair of the prior's laws."""
         tick_s = plan_tick_s(job)
-        return cls.solve(job, tick_s, prior.hazards(class_ages_s(tick_s), tick_s))
+        return cls.from_hazards(job, tick_s, prior.pair_hazards(class_ages_s(tick_s), tick_s))
 
     @classmethod
-    def solve(cls, job: Job, tick_s: float, hazards: Floats) -> Self:
-        """From hazards per tick and age class, shape (K, 2, A), up side first."""
+    def from_hazards(cls, job: DeadlineJob, tick_s: float, hazards: Floats) -> Self:
+        """Computes the costs from hazards per tick and age class, shape (K, 2, A), up side first."""
         ticks = max(math.ceil(job.deadline_s / tick_s), 1)
         margins_s = _margin_grid(job.deadline_s - job.work_s, tick_s)
-        chances = np.stack([_transitions(of_up, of_down) for of_up, of_down in hazards])
-        shape = (len(hazards), len(Machine), chances.shape[-1], len(margins_s))
+        chances = np.stack([_transition_chances(of_up, of_down) for of_up, of_down in hazards])
+        shape = (len(hazards), len(MachineKind), chances.shape[-1], len(margins_s))
         table = np.empty((ticks, *shape), dtype=np.float32)
-        moves = _moves(job, tick_s, margins_s)
+        moves = _list_moves(job, tick_s, margins_s)
         not_work_s = margins_s + np.array([[job.overhead_s], [job.overhead_s], [0.0]]) + job.reserve_s
         costs = np.zeros(shape)
         for left in range(ticks):
             down = shape[2] // 2
-            costs[:, Machine.SPOT, down:] = costs[:, Machine.NOTHING, down:]
+            costs[:, MachineKind.SPOT, down:] = costs[:, MachineKind.NOTHING, down:]
             expected = np.matmul(chances[:, None], costs)
             table[left] = expected
             done = not_work_s >= (left + 1) * tick_s
-            costs = np.where(done[:, None], 0.0, _least(expected, moves, shape))
+            costs = np.where(done[:, None], 0.0, _cheapest_moves(expected, moves, shape))
         return cls(tick_s, margins_s, table)
 
-    def to_go(
-        self, left_s: Floats, machine: Machine, spell: npt.NDArray[np.int64], margin_s: Floats
+    def look_up(
+        self, left_s: Floats, machine: MachineKind, spell: npt.NDArray[np.int64], margin_s: Floats
     ) -> Floats:
-        """Expected dollars after a tick of ``machine``, under each pair of laws; shape (n, K).
+        """Returns expected dollars after a tick of ``machine``, under each pair of laws; shape (n, K).
 
         ``left_s`` is the time left after that tick, ``margin_s`` the margin it leaves, and ``spell`` the
-        market's state during it, as ``spell_states`` gives it; each of shape (n,). Margins beyond the
-        grid count as its ends.
+        market's state during it, as ``spell_states`` gives it; each of shape (n,). Margins beyond the grid
+        count as its ends.
         """
         ticks = np.clip(np.ceil(left_s / self.tick_s - _DUST), 0, len(self.table) - 1).astype(np.int64)
-        low, share = _between(self.margins_s, margin_s)
+        low, share = _locate_between(self.margins_s, margin_s)
         high = np.minimum(low + 1, len(self.margins_s) - 1)
         near = self.table[ticks, :, machine, spell, low]
         far = self.table[ticks, :, machine, spell, high]
         return near * (1.0 - share)[:, None] + far * share[:, None]
 
     def spell_states(self, up: npt.NDArray[np.bool_], age_s: Floats) -> npt.NDArray[np.int64]:
-        """The state a of markets whose current spell is ``age_s`` old; shape (n,)."""
+        """Returns the state a of markets whose current spell is ``age_s`` old; shape (n,)."""
         age = np.searchsorted(AGE_CLASSES, age_s // self.tick_s, side="right") - 1
         return age + np.where(up, 0, len(AGE_CLASSES))
 
 
 def _margin_grid(most_s: float, tick_s: float) -> Floats:
-    """From 0 to at least ``most_s``."""
+    """Returns margins from 0 to at least ``most_s``."""
     points = [0.0]
     while points[-1] < most_s:
         points.append(points[-1] + max(_FINEST_TICKS * tick_s, _COARSEST * points[-1]))
     return np.array(points)
 
 
-def _between(grid: Floats, values: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The grid point at or below each value, and how far the value is towards the next, in [0, 1]."""
+def _locate_between(grid: Floats, values: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Returns the grid point at or below each value, and how far the value is towards the next, in [0, 1]."""
     inside = np.clip(values, grid[0], grid[-1])
     low = np.searchsorted(grid, inside, side="right") - 1
     step = np.diff(grid, append=grid[-1] + 1.0)
     return low, (inside - grid[low]) / step[low]
 
 
-def _transitions(of_up: Floats, of_down: Floats) -> Floats:
-    """Chances from state to state in one tick, shape (2A, 2A); rows sum to 1.
+def _transition_chances(of_up: Floats, of_down: Floats) -> Floats:
+    """Returns chances from state to state in one tick, shape (2A, 2A); rows sum to 1.
 
     A spell stays in an age class for as many ticks as the class is wide, on average.
     """
@@ -151,10 +151,10 @@ def _transitions(of_up: Floats, of_down: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Move:
-    """From what ran to what shall run: its charge, and where on the margin grid it leads."""
+    """Describes a move from what ran to what shall run: its charge, and where on the margin grid it leads."""
 
-    before: Machine
-    then: Machine
+    before: MachineKind
+    then: MachineKind
     charge: float
     possible: npt.NDArray[np.bool_]
     low: npt.NDArray[np.int64]
@@ -162,31 +162,34 @@ class _Move:
     share: Floats
 
 
-def _moves(job: Job, tick_s: float, margins_s: Floats) -> list[_Move]:
-    """All nine moves. Margins of on-demand are counted without the start that leaving it would cost."""
+def _list_moves(job: DeadlineJob, tick_s: float, margins_s: Floats) -> list[_Move]:
+    """Returns all nine moves.
+
+    Margins of on-demand are counted without the start that leaving it would cost.
+    """
     moves = []
-    for before in Machine:
-        for then, charge in zip(Machine, job.charges(tick_s).tolist(), strict=True):
+    for before in MachineKind:
+        for then, charge in zip(MachineKind, job.tick_charges(tick_s).tolist(), strict=True):
             start = 0.0 if before is then else job.overhead_s
-            loss = {Machine.NOTHING: tick_s, Machine.SPOT: start, Machine.ON_DEMAND: 0.0}[then]
-            if before is Machine.ON_DEMAND and then is not Machine.ON_DEMAND:
+            loss = {MachineKind.NOTHING: tick_s, MachineKind.SPOT: start, MachineKind.ON_DEMAND: 0.0}[then]
+            if before is MachineKind.ON_DEMAND and then is not MachineKind.ON_DEMAND:
                 loss += job.overhead_s
             after = margins_s - loss
-            low, share = _between(margins_s, after)
+            low, share = _locate_between(margins_s, after)
             high = np.minimum(low + 1, len(margins_s) - 1)
             moves.append(_Move(before, then, charge, after >= 0, low, high, share))
     return moves
 
 
-def _least(expected: Floats, moves: list[_Move], shape: tuple[int, ...]) -> Floats:
-    """G for one more tick left: the cheapest possible move from every state."""
+def _cheapest_moves(expected: Floats, moves: list[_Move], shape: tuple[int, ...]) -> Floats:
+    """Returns G for one more tick left: the cheapest possible move from every state."""
     costs = np.full(shape, np.inf)
     down = shape[2] // 2
     for move in moves:
         ahead = expected[:, move.then]
         cost = move.charge + ahead[..., move.low] * (1.0 - move.share) + ahead[..., move.high] * move.share
         cost[..., ~move.possible] = np.inf
-        if move.then is Machine.SPOT:
+        if move.then is MachineKind.SPOT:
             cost[:, down:] = np.inf
         np.minimum(costs[:, move.before], cost, out=costs[:, move.before])
     return costs

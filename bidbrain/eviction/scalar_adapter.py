@@ -1,8 +1,8 @@
-"""Fitted markets asked one by one, where they can no other way, and not twice for the same.
+"""Adapts a scalar eviction model to arrays: asks it one question at a time, and never twice the same.
 
-A running job weighs the same requests at every decision: every market, at every bid delta, for an hour. What
-was fitted answers the same until it is fitted again, so whole grids of answers are kept. Refuses to know what
-was fitted, and how.
+A running job scores the same requests at every decision: every market, at every bid delta, for an hour. A
+fitted model gives the same answers until it is fitted again, so whole grids of answers are kept. Knows
+nothing of what was fitted, or how.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S
 
 _GRID: Final = 16
-"""Questions put together that are worth remembering: what is held is asked about in fewer, seldom again."""
+"""Number of questions at once that are worth caching: held machines need fewer, and seldom the same again."""
 
 _Questions: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Shapes and values of the arrays that were asked with."""
+"""Shapes and values of the arrays that were passed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarAdapter:
-    """Answers about ``markets`` at one moment. See ``decision_batch.Chances``, whose form this has."""
+    """Answers about ``markets`` at one moment, as a ``decision_batch.SurvivalBatch``."""
 
     evictions: FittedMarkets
     markets: tuple[Market, ...]
@@ -34,20 +34,20 @@ class ScalarAdapter:
     _grids: dict[_Questions, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     def known_markets(self) -> Flags:
-        """(1, m)."""
+        """Returns which markets are known, (1, m)."""
         if not self._known:
             known = [self.evictions.evidence(market, HOUR_S).is_known for market in self.markets]
             self._known.append(np.array([known], np.bool_))
         return self._known[0]
 
     def select(self, rows: Indices) -> ScalarAdapter:
-        """There is but one decision point."""
+        """Returns itself: there is only one decision point."""
         return self
 
     def survival_and_uptime(
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
-        """Survival and expected uptime; arguments broadcast together."""
+        """Returns survival and expected uptime; arguments broadcast together."""
         asked = np.broadcast(market, delta, age_s, horizon_s)
         if asked.size < _GRID:
             return self._ask_each(asked)

@@ -1,4 +1,4 @@
-"""How good eviction probabilities were, judged on what happened after they were given.
+"""Scores eviction probabilities by what happened after they were given.
 
     y           1 where a machine that was up at a start was lost within the horizon, else 0
     p           the probability that was given for it, from what was known at the start
@@ -7,8 +7,8 @@
     skill       1 - Brier(p) / Brier(b): 0 is no better than the base rate, 1 is clairvoyance
     log loss    mean of -log of the probability given to what happened
 
-Starts whose outcome was not watched to the end (the spell is censored within the horizon) are left out.
-Refuses to know how a probability was made.
+Starts whose outcome was not watched to the end (the spell is censored within the horizon) are left out. Knows
+nothing of how a probability was made.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ from pricing_data.model.units import HOUR_S, Instant
 
 _DAY_S: Final = 86400
 _SURE: Final = 1e-4
-"""Log loss takes no probability for nearer to 0 or 1 than that: one surprise would outweigh all else."""
+"""Log loss clips probabilities to this distance from 0 and 1: else one surprise would outweigh all else."""
 _LEAST_STARTS: Final = 20
-"""Scored starts before a choice is made, with at least ``_LEAST_OF_EACH`` losses and as many survivals."""
+"""Starts needed before estimators are compared, ``_LEAST_OF_EACH`` of them losses and as many survivals."""
 _LEAST_OF_EACH: Final = 3
 CHOICE_DAYS: Final = 14
 CHOICE_STEP_S: Final = 6 * HOUR_S
-"""How far back a choice looks, and how often within."""
+"""How far back a choice looks, and how often within that time."""
 
 FitAt: TypeAlias = Callable[[Instant], FittedMarkets]
-"""An estimator fitted to what was known at an instant."""
+"""Returns an estimator fitted to what was known at an instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """Moments at which a machine was up, and what became of it. All arrays have shape (n,), by moment."""
+    """Holds moments at which a machine was up, and whether it was lost.
+
+    Arrays have shape (n,), sorted by moment.
+    """
 
     moments: Floats
     ages_s: Floats
@@ -51,13 +54,16 @@ class Starts:
         return len(self.moments)
 
     def select_period(self, begin: float, end: float) -> Starts:
-        """Those with ``begin`` <= moment < ``end``."""
+        """Returns those with ``begin`` <= moment < ``end``."""
         inside = (self.moments >= begin) & (self.moments < end)
         return Starts(self.moments[inside], self.ages_s[inside], self.lost[inside])
 
 
 def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
-    """Every ``step_s`` seconds (counted from 1970) each running spell is a start, if its outcome is known."""
+    """Returns a start every ``step_s`` seconds (counted from 1970) of each running spell.
+
+    Leaves out starts whose outcome is unknown.
+    """
     first = np.ceil(spells.begins / step_s).astype(np.int64)
     size = np.maximum(np.ceil(spells.ends / step_s).astype(np.int64) - first, 0)
     spell = np.repeat(np.arange(len(spells)), size)
@@ -71,48 +77,48 @@ def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
 
 
 def base_rates(found: Starts, horizon_s: float) -> Floats:
-    """b at each start, shape (n,): half a loss in one start is counted beside what was settled."""
+    """Returns b at each start, shape (n,): half a loss in one start is added to what was settled."""
     settled = np.searchsorted(found.moments, found.moments - horizon_s, side="right")
     losses = np.append(0.0, np.cumsum(found.lost.astype(np.float64)))
     return np.asarray((losses[settled] + 0.5) / (settled + 1.0))
 
 
 def brier_score(given: Floats, happened: Flags) -> float:
-    """Mean squared error of probabilities, in [0, 1]; less is better."""
+    """Returns the mean squared error of probabilities, in [0, 1]; less is better."""
     return float(np.mean((given - happened) ** 2))
 
 
 def log_losses(given: Floats, happened: Flags) -> Floats:
-    """-log of the probability given to what happened, in nats, shape (n,)."""
+    """Returns -log of the probability given to what happened, in nats, shape (n,)."""
     kept = np.clip(given, _SURE, 1 - _SURE)
     return -np.where(happened, np.log(kept), np.log1p(-kept))
 
 
 def log_loss(given: Floats, happened: Flags) -> float:
-    """Mean, in nats; less is better."""
+    """Returns the mean of ``log_losses``, in nats; less is better."""
     return float(log_losses(given, happened).mean())
 
 
 def brier_skill(given: Floats, reference: Floats, happened: Flags) -> float:
-    """Brier skill over ``reference``; NaN where the reference was never wrong."""
+    """Returns the Brier skill over ``reference``; NaN where the reference was never wrong."""
     wrong = brier_score(reference, happened)
     return 1.0 - brier_score(given, happened) / wrong if wrong > 0 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Starts that were given about the same probability."""
+    """Collects starts that were given about the same probability."""
 
     low: float
     high: float
     count: int
     given: float
     happened: float
-    """Means."""
+    """Both are means."""
 
 
 def reliability_bins(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ...]:
-    """Bins of equal width over [0, 1], without the empty ones."""
+    """Returns bins of equal width over [0, 1], without the empty ones."""
     place = np.minimum((given * bins).astype(np.int64), bins - 1)
     table = []
     for code in np.unique(place):
@@ -132,12 +138,13 @@ def choose_estimator(
     days: int = CHOICE_DAYS,
     step_s: float = CHOICE_STEP_S,
 ) -> str:
-    """The candidate whose past probabilities for ``market`` had the least log loss (see ``prefer_least_loss``).
+    """Returns the candidate whose past probabilities for ``market`` had the least log loss (see
+    ``prefer_least_loss``).
 
     Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
     moment and asked about the machines then up, and only outcomes settled by ``now`` count. Where too little
-    happened to tell them apart, the first candidate that knows the market; the first of all where none does.
-    An origin at which a candidate knew nothing counts as even odds.
+    happened to tell them apart, the first candidate that knows the market wins; the first of all where none
+    does. An origin at which a candidate knew nothing counts as even odds.
     """
     known = observations.as_of(now)
     scored = find_starts(known.spells(market), step_s, horizon_s).select_period(now - days * _DAY_S, now)
@@ -149,15 +156,16 @@ def choose_estimator(
 
 
 def has_enough(happened: Flags) -> bool:
-    """Whether outcomes can tell estimators apart at all."""
+    """Returns whether outcomes can tell estimators apart at all."""
     losses = int(np.count_nonzero(happened))
     return len(happened) >= _LEAST_STARTS and min(losses, len(happened) - losses) >= _LEAST_OF_EACH
 
 
 def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
-    """The first, unless another's mean is lower by more than a standard error of their paired difference.
+    """Returns the first, unless another's mean is lower by more than a standard error of their paired
+    difference.
 
-    Then the one that is lowest: what is within chance is no reason to change one's mind every day.
+    Then it returns the one that is lowest. Differences within chance are no reason to switch every day.
     """
     first, *others = losses
     beaten = {first: 0.0}
@@ -170,6 +178,7 @@ def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
 
 
 def _past_probabilities(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
+    """Returns what the candidate would have said at each start, (n,); 0.5 where it knew nothing."""
     given = np.full(len(scored), 0.5)
     for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
         fitted = fit(Instant(int(moment)))

@@ -1,9 +1,9 @@
-"""The default: which estimator speaks for a market, by the market's rules and by who was right before.
+"""Implements the default: selects an estimator for a market, by the market's rules and by past accuracy.
 
-Where the price clears by bid, price crossing is eviction and nothing else is asked. Elsewhere a lost machine
-is lost capacity: the estimators of capacity compete, market by market, on what they said before now, and the
-choice is made again every day. Where none knows anything the market is unknown, and stays so: no number is
-made up. Refuses to know jobs and money.
+Where the price clears by bid, price crossing is eviction and no other estimator is used. Elsewhere a lost
+machine is lost capacity: the estimators of capacity compete, market by market, on their past predictions, and
+the choice is made again every day. Where none knows anything the market is unknown, and stays so: no number
+is made up. Knows no jobs and no money.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHOSEN_EVERY_S: Final = 86400
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSelector:
-    """The default model under ``rules``: everything seen of capacity, and what clouds publish.
+    """Implements the default model under ``rules``: everything seen of capacity, and what clouds publish.
 
     A run that sees machines come and go fits anew with ``with_observations``; choices already made are kept.
     """
@@ -42,17 +42,17 @@ class EstimatorSelector:
     _choices: dict[tuple[Market, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     def with_observations(self, observations: Observations) -> EstimatorSelector:
-        """The same model, knowing ``observations`` instead."""
+        """Returns the same model, knowing ``observations`` instead."""
         return EstimatorSelector(self.rules, observations, self.bands, self._choices)
 
     def fit(self, history: PriceHistory, now: Instant) -> Estimates:
-        """Learn from prices, spells and bands as known at ``now``."""
+        """Learns from prices, spells and bands as known at ``now``."""
         if self.rules.cleared_by_bid:
             return PriceCrossing().fit(history, now)
         return FittedSelector(self, self.candidate_models(), history, now)
 
     def candidate_models(self) -> Mapping[str, CurveModel]:
-        """The estimators of capacity, in the order they are trusted in before any was tried."""
+        """Returns the estimators of capacity, in the order they are trusted in before any was tried."""
         return {
             "conditioned": RegimeHazard(self.observations),
             "lifetimes": LifetimeModel(self.observations),
@@ -61,7 +61,7 @@ class EstimatorSelector:
         }
 
     def choose_for(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
-        """The one of ``fits`` that was best for ``market`` before ``day``; remembered."""
+        """Returns the one of ``fits`` that was best for ``market`` before ``day``; cached."""
         if not len(self.observations.spells(market)):
             return next(iter(fits))
         key = (market, int(day))
@@ -72,9 +72,10 @@ class EstimatorSelector:
 
 @dataclass(frozen=True, slots=True)
 class FittedSelector:
-    """Answers of the estimator chosen for each market; of the next that knows it, where that one does not.
+    """Answers with the estimator chosen for each market; with the next that knows it, where that one does
+    not.
 
-    Markets are judged at the same moments of the past, so what was fitted there for one serves all.
+    Markets are judged at the same moments of the past, so one fit at a moment serves all of them.
     """
 
     model: EstimatorSelector
@@ -109,7 +110,7 @@ class FittedSelector:
         return self._estimator_for(market).beta(market, bid_delta, age_s, horizon_s)
 
     def survival_batch(self, markets: tuple[Market, ...]) -> CurveSurvivals:
-        """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
+        """Answers about ``markets`` in bulk (``decision_batch.BulkMarkets``)."""
         return CurveSurvivals.from_curves(
             [self._estimator_for(market).market_curve(market) for market in markets]
         )

@@ -1,4 +1,4 @@
-"""phi, sigma, lambda and nu as a running job shows them, in place of the figures it was configured with.
+"""Fits phi, sigma, lambda and nu to what a running job shows, in place of the configured figures.
 
     v        speed         work per second, between two stamps of progress
     n        machines      of the footprint in force; k of them of one type
@@ -8,11 +8,10 @@
 
 The paper sets all four by hand (Harlap 4.3.1). Here each change of the footprint opens a stretch. Its speed
 is the median over the stretch's later stamps. The time it lost is how much longer its work took than it would
-have at the old speed until the change and at the new one from then on. phi is the median slope of
-log(v / sum k nu) over log2(n) between stretches of different size (Theil 1950, Sen 1968): a slope, so that
-rates which are all wrong by one factor do no harm. Medians throughout, each with its configured value as one
-observation more: a stamp that came late moves nothing. Refuses to know clocks and messages: folded from plain
-values.
+have at the old speed until the change and at the new one from then on. phi is the median slope of log(v / sum
+k nu) over log2(n) between stretches of different size (Theil 1950, Sen 1968): a slope, so that rates which
+are all wrong by one factor do no harm. All estimates are medians, each with its configured value as one more
+observation: a late stamp moves nothing. Knows no clocks and no messages: computed from plain values.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from bidbrain.performance.speed_fit import Speed, Speeds, Spell
 from pricing_data.model.units import Seconds
 
 _KEPT: Final = 32
-"""Observations of one quantity; older ones are forgotten, so that a job that changes is followed."""
+"""Observations kept of one quantity; older ones are dropped, so that a job that changes is followed."""
 _SETTLED: Final = 4
-"""Intervals between stamps that a stretch needs before it says anything; half of them for its speed."""
+"""Intervals between stamps that a stretch needs before it counts; half of them for its speed."""
 _APART: Final = 0.5
-"""Doublings between two stretches whose slope counts."""
+"""Doublings between two stretches that are needed for their slope to count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Robust:
-    """The median of what was seen last and of a prior that counts as ``weight`` observations."""
+class RobustEstimate:
+    """Takes the median of the latest observations and of a prior that counts as ``weight`` observations."""
 
     prior: float
     weight: int = 1
@@ -50,13 +49,13 @@ class Robust:
     def value(self) -> float:
         return statistics.median((*self.seen, *[self.prior] * self.weight))
 
-    def with_seen(self, value: float) -> Robust:
-        """One observation more; what is not finite is none."""
+    def with_seen(self, value: float) -> RobustEstimate:
+        """Adds one observation; ignores it if it is not finite."""
         return replace(self, seen=(*self.seen, value)[-_KEPT:]) if math.isfinite(value) else self
 
 
-class Change(StrEnum):
-    """Why work stood still: machines that join cost sigma, machines that are lost lambda."""
+class FootprintChange(StrEnum):
+    """Says why work stood still: machines that join cost sigma, machines that are lost lambda."""
 
     JOINED = "joined"
     LOST = "lost"
@@ -64,7 +63,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Work done by a moment: any unit, any origin, neither ever falling."""
+    """Records work done by a moment: any unit, any origin, neither ever falling."""
 
     at_s: float
     work: float
@@ -72,40 +71,42 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From one change of the footprint to the next."""
+    """Covers the time from one change of the footprint to the next."""
 
     machines: Mapping[str, int]
-    """By type, those that compute."""
+    """Those that compute, by type."""
     stamps: tuple[Stamp, ...] = ()
     """The first one is the last before the change."""
-    change: Change | None = None
+    change: FootprintChange | None = None
     changed_at_s: float = 0.0
     old_speed: float | None = None
-    """Before the change; None where that stretch was too short to tell."""
+    """Speed before the change; None where that stretch was too short to tell."""
 
     @property
-    def count(self) -> int:
+    def machine_count(self) -> int:
         return sum(self.machines.values())
 
     @property
-    def speed(self) -> float | None:
-        """Median work per second over the later half of the intervals; None while there are too few."""
+    def median_speed(self) -> float | None:
+        """Returns the median work per second over the later half of the intervals; None while there are too
+        few.
+        """
         after = [stamp for stamp in self.stamps if stamp.at_s >= self.changed_at_s]
         pairs = [(a, b) for a, b in pairwise(after) if b.at_s > a.at_s]
         if len(pairs) < _SETTLED:
             return None
         return statistics.median((b.work - a.work) / (b.at_s - a.at_s) for a, b in pairs[len(pairs) // 2 :])
 
-    def spell(self, speed: float) -> Spell:
-        """What it says of its types: ``speed`` is as if none of its machines waited for another."""
+    def as_spell(self, speed: float) -> Spell:
+        """Returns what it says of its types: ``speed`` is as if none of its machines waited for another."""
         seconds = self.stamps[-1].at_s - self.changed_at_s if self.stamps else 0.0
         machines = tuple(sorted((name, count) for name, count in self.machines.items() if count))
         return Spell(machines, speed, max(seconds, 0.0))
 
     @property
     def lost_s(self) -> Seconds | None:
-        """Seconds without progress that the change cost; None where that cannot be told."""
-        speed = self.speed
+        """Returns seconds without progress that the change cost; None where that cannot be determined."""
+        speed = self.median_speed
         if self.change is None or speed is None or self.old_speed is None or speed <= 0:
             return None
         first, last = self.stamps[0], self.stamps[-1]
@@ -115,12 +116,12 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What is believed of a job so far. Values: folding a stamp or a change gives a new one."""
+class MeasuredScaling:
+    """Holds what is believed of a job so far. An immutable value: a stamp or a change gives a new one."""
 
-    log_phi: Robust
-    sigma_s: Robust
-    lambda_s: Robust
+    log_phi: RobustEstimate
+    sigma_s: RobustEstimate
+    lambda_s: RobustEstimate
     speeds: Speeds
     """nu by type."""
     sizes: tuple[tuple[float, float], ...] = ()
@@ -128,27 +129,32 @@ class Measured:
     now: Stretch = field(default_factory=lambda: Stretch(MappingProxyType({})))
 
     @classmethod
-    def begin(
+    def from_configured(
         cls, scaling: ScalingModel, rates: Mapping[str, float], machines: Mapping[str, int]
-    ) -> Measured:
-        """Configured figures, believed until something is seen. ``rates`` must name every type to come."""
+    ) -> MeasuredScaling:
+        """Takes configured figures, believed until something is seen.
+
+        ``rates`` must name every type to come.
+        """
         return cls(
-            log_phi=Robust(math.log(scaling.phi)),
-            sigma_s=Robust(scaling.sigma_s),
-            lambda_s=Robust(scaling.lambda_s),
+            log_phi=RobustEstimate(math.log(scaling.phi)),
+            sigma_s=RobustEstimate(scaling.sigma_s),
+            lambda_s=RobustEstimate(scaling.lambda_s),
             speeds=Speeds(tuple(sorted(rates.items()))),
             now=Stretch(machines),
         )
 
-    def progressed(self, stamp: Stamp) -> Measured:
-        """Work was reported; the oldest stamps of a long stretch are forgotten."""
+    def add_stamp(self, stamp: Stamp) -> MeasuredScaling:
+        """Adds a report of work; drops the oldest stamps of a long stretch."""
         stamps = (*self.now.stamps, stamp)
         if len(stamps) > 2 * _KEPT:
             stamps = (stamps[0], *stamps[2:])
         return replace(self, now=replace(self.now, stamps=stamps))
 
-    def changed(self, at_s: float, change: Change, machines: Mapping[str, int]) -> Measured:
-        """The footprint became ``machines``: what the stretch before it showed is drawn from it.
+    def change_footprint(
+        self, at_s: float, change: FootprintChange, machines: Mapping[str, int]
+    ) -> MeasuredScaling:
+        """Changes the footprint to ``machines``, and learns from the stretch before it.
 
         Raises KeyError where ``machines`` has a type without a rate.
         """
@@ -156,13 +162,13 @@ class Measured:
         for name in machines:
             if name not in known:
                 raise KeyError(f"no rate for {name}: give Measured.begin one for every type of the job")
-        closed = self._closed()
-        opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.speed)
+        closed = self._learn_from_stretch()
+        opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.median_speed)
         return replace(closed, now=opened)
 
-    def scaling(self, configured: ScalingModel) -> ScalingModel:
-        """``configured`` with what was measured, the stretch of now included."""
-        seen = self._closed()
+    def fit_scaling(self, configured: ScalingModel) -> ScalingModel:
+        """Returns ``configured`` with what was measured, the current stretch included."""
+        seen = self._learn_from_stretch()
         return replace(
             configured,
             phi=min(math.exp(seen.log_phi.value), 1.0),
@@ -170,41 +176,47 @@ class Measured:
             lambda_s=Seconds(seen.lambda_s.value),
         )
 
-    def fitted(self) -> dict[str, Speed]:
-        """nu of every type, with intervals, the stretch of now included."""
-        return self._closed().speeds.fitted()
+    def fit_speeds(self) -> dict[str, Speed]:
+        """Returns nu of every type, with intervals, the current stretch included."""
+        return self._learn_from_stretch().speeds.fit_speeds()
 
-    def seen_on(self) -> frozenset[str]:
-        """The types whose machines took part in what ``fitted`` rests on."""
-        return frozenset(name for spell in self._closed().speeds.spells for name, _ in spell.machines)
+    def types_seen(self) -> frozenset[str]:
+        """Returns the types whose machines took part in what ``fit_speeds`` is based on."""
+        return frozenset(
+            name for spell in self._learn_from_stretch().speeds.spells for name, _ in spell.machines
+        )
 
-    def surely(self) -> dict[str, float]:
-        """nu that a promise may rest on: a type not seen yet reaches no more of its nominal speed than the
-        slowest that was. What it shares with them lowers its mean by less, for types that were never seen
-        are believed to be as fast as their cores.
+    def safe_speeds(self) -> dict[str, float]:
+        """Returns nu that a promise may count on.
+
+        A type not seen yet reaches no more of its nominal speed than the slowest that was. What it shares
+        with them lowers its mean by less, because types that were never seen are believed to be as fast as
+        their cores.
         """
-        speeds = self._closed().speeds
+        speeds = self._learn_from_stretch().speeds
         nominal = dict(speeds.nominal)
-        values = {name: speed.value for name, speed in speeds.fitted().items()}
+        values = {name: speed.value for name, speed in speeds.fit_speeds().items()}
         seen = {name for spell in speeds.spells for name, _ in spell.machines}
         least = min((values[name] / nominal[name] for name in seen), default=math.inf)
         return {name: v if name in seen else min(v, least * nominal[name]) for name, v in values.items()}
 
-    def _closed(self) -> Measured:
-        """With the lessons of the stretch of now, where it is long enough for any."""
-        speed, lost_s = self.now.speed, self.now.lost_s
-        if speed is None or speed <= 0 or not self.now.count:  # work of machines that were gone by then
+    def _learn_from_stretch(self) -> MeasuredScaling:
+        """Adds what the current stretch shows, where it is long enough for anything."""
+        speed, lost_s = self.now.median_speed, self.now.lost_s
+        if (
+            speed is None or speed <= 0 or not self.now.machine_count
+        ):  # its work is that of machines already gone
             return self
         nominal = dict(self.speeds.nominal)
         ideal = sum(count * nominal[name] for name, count in self.now.machines.items())
-        sizes = (*self.sizes, (math.log2(max(self.now.count, 1)), math.log(speed / ideal)))[-_KEPT:]
+        sizes = (*self.sizes, (math.log2(max(self.now.machine_count, 1)), math.log(speed / ideal)))[-_KEPT:]
         slopes = tuple((b - a) / (y - x) for (x, a), (y, b) in combinations(sizes, 2) if abs(y - x) >= _APART)
         measured = replace(self, sizes=sizes, log_phi=replace(self.log_phi, seen=slopes))
-        spell = self.now.spell(speed / measured._efficiency(self.now.count))
+        spell = self.now.as_spell(speed / measured._efficiency(self.now.machine_count))
         measured = replace(measured, speeds=self.speeds.with_spell(spell))
         if lost_s is None:
             return measured
-        if self.now.change is Change.JOINED:
+        if self.now.change is FootprintChange.JOINED:
             return replace(measured, sigma_s=self.sigma_s.with_seen(lost_s))
         return replace(measured, lambda_s=self.lambda_s.with_seen(lost_s))
 

@@ -1,4 +1,4 @@
-"""nu as a running job shows it: work per second of each instance type, by least squares with a prior.
+"""Fits nu to a running job: work per second of each instance type, by least squares with a prior.
 
     c_m      nominal     work per second of one machine of type m, as the catalogue's cores have it
     r_m      ratio       what it does, as a share of that: nu_m = r_m c_m
@@ -6,16 +6,16 @@
     y_j      v_j / (phi ** log2(n_j) sum_m k_jm c_m), which is sum_m x_jm r_m, x_jm the share of m's cores
     K        prior covariance of r, whose mean is 1
 
-Narayanan's dissertation (6.3.2) and the papers' nu take types for as fast as their cores. Here that is the
-prior: r = 1 + a + b_m, with a common part a (the job's nominal work may be wrong) and one of each type. So a
-type that was never seen moves with those that were, and by as much as they agree. The posterior of r, with
-noise s of a spell's speed, is that of Bayesian linear regression:
+Narayanan's dissertation (6.3.2) and the papers' nu assume that types are as fast as their cores. Here that is
+the prior: r = 1 + a + b_m, with a common part a (the job's nominal work may be wrong) and one of each type.
+So a type that was never seen moves with those that were, and by as much as they agree. The posterior of r,
+with noise s of a spell's speed, is that of Bayesian linear regression:
 
     V = (X' W X / s^2 + K^-1)^-1        r = 1 + V X' W (y - X 1) / s^2        r_m +- 1.96 sqrt(V_mm)
 
 W counts a spell of ten minutes once and a shorter one in part. s starts at ``_NOISE`` and is estimated anew
-from what is left over, with that start as four observations. Refuses to know clocks, footprints to come and
-phi: speeds arrive as if every machine worked alone.
+from the residuals, with that start as four observations. Knows no clocks, no footprints to come and no phi:
+speeds arrive as if every machine worked alone.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from typing import Final
 import numpy as np
 
 _COMMON_SD: Final = 0.5
-"""Standard deviation of a: whoever counts the work may be off by half, for all types alike."""
+"""Standard deviation of a: the application's count of work may be off by half, for all types alike."""
 _TYPE_SD: Final = 0.25
-"""Of b_m: types of as many cores may differ by a quarter."""
+"""Standard deviation of b_m: types of as many cores may differ by a quarter."""
 _NOISE: Final = 0.05
-"""s before any spell: speeds of one footprint, medians already, stray by some percent."""
+"""s before any spell: speeds of one footprint, medians already, vary by some percent."""
 _NOISE_WEIGHT: Final = 4.0
-"""How many spells that start counts for."""
+"""Number of spells that this start counts for."""
 _WHOLE_SPELL_S: Final = 600.0
 """A spell this long counts once, a shorter one in part."""
 _KEPT: Final = 64
-"""Spells; older ones are forgotten, so that a job that changes is followed."""
+"""Spells kept; older ones are dropped, so that a job that changes is followed."""
 _LEAST, _MOST = 0.05, 20.0
-"""A ratio outside is a slip of whoever counts the work."""
+"""Bounds of a ratio; values outside are errors in the application's count of work."""
 SURE: Final = 1.96
-"""Standard deviations either side of a 95 % interval."""
+"""Half the width of a 95 % interval, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Work per second of one machine, with its 95 % interval."""
+    """Holds work per second of one machine, with its 95 % interval."""
 
     value: float
     low: float
@@ -55,7 +55,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A stretch with one footprint. ``speed``: work per second, as if none waited for another."""
+    """Describes a stretch with one footprint. ``speed``: work per second, as if none waited for another."""
 
     machines: tuple[tuple[str, int], ...]
     """(type, count), sorted."""
@@ -65,27 +65,27 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """What spells say of types. A value: another spell gives a new one."""
+    """Holds what spells say of types. An immutable value: another spell gives a new one."""
 
     nominal: tuple[tuple[str, float], ...]
     """(type, c), sorted: every type there may be."""
     spells: tuple[Spell, ...] = ()
 
     def with_spell(self, spell: Spell) -> Speeds:
-        """One spell more. Raises KeyError where it has a type without a nominal speed."""
+        """Adds one spell. Raises KeyError where it has a type without a nominal speed."""
         known = dict(self.nominal)
         for name, _ in spell.machines:
             if name not in known:
                 raise KeyError(f"no nominal speed of {name}: name every type of the job")
         return replace(self, spells=(*self.spells, spell)[-_KEPT:])
 
-    def fitted(self) -> dict[str, Speed]:
-        """By type; the nominal speeds, with the prior's interval, while there are no spells."""
-        return dict(_fitted(self))
+    def fit_speeds(self) -> dict[str, Speed]:
+        """Returns speeds by type; the nominal ones, with the prior's interval, while there are no spells."""
+        return dict(_fit_posterior(self))
 
 
 @lru_cache(maxsize=8)
-def _fitted(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
+def _fit_posterior(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
     names = [name for name, _ in speeds.nominal]
     cores = np.array([value for _, value in speeds.nominal])
     size = len(names)

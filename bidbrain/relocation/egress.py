@@ -1,4 +1,4 @@
-"""Moves between zones, regions and clouds: stop, carry a checkpoint over, go on there.
+"""Prices moves between zones, regions and clouds: stop, carry a checkpoint over, continue there.
 
     s        size_gb       of the checkpoint
     d        dataset_gb    input that must go along, where it is not there yet
@@ -7,13 +7,13 @@
     c        egress        dollars per gigabyte that leaves
     P, v     price, speed  what a place costs per hour, and does per second
 
-A checkpoint goes by way of its region's object store: between zones of a region it is carried for nothing,
-and is there as soon as the program is (``Carried``). Copied directly, as here, zones count as well.
+A checkpoint travels through its region's object store: between zones of a region that is free, and it is
+there as soon as the program is (``CheckpointTransfer``). Copied directly, as here, zones count as well.
 
 A move costs c (s + d) dollars, and r + (s + d) / b seconds in which the new place is paid for nothing. It is
-worth that if the work left, or as much of it as the new prices may be trusted to last for, is cheaper by
-more than the cost; and by a margin, so that two places of like price are not swapped to and fro. A footprint
-lives in one region: what moves is a whole job. Refuses to know where prices come from and what evicts.
+worth that if the work left, or as much of it as the new prices can be trusted to last for, is cheaper by more
+than the cost; and by a margin, so that the job does not alternate between two places of similar price. A
+footprint lives in one region: what moves is a whole job. Does not know where prices come from or what evicts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from enum import StrEnum
 from typing import Final
 
 from pricing_data.model.market import Market
-from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, Usd, UsdPerHour, micros
+from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, Usd, UsdPerHour, to_micros
 
 BYTES_PER_GB: Final = 10**9
 
 MARGIN: Final = 0.05
-"""Of the cost of staying. Spot prices stir by a few percent a day without meaning anything."""
+"""Share of the cost of staying. Spot prices vary by a few percent a day without meaning anything."""
 
 
 class Distance(StrEnum):
-    """How far two markets are apart, as data transfer is priced."""
+    """Says how far two markets are apart, as data transfer is priced."""
 
     NONE = "none"
     ZONE = "zone"
@@ -43,7 +43,7 @@ class Distance(StrEnum):
 
 
 def distance(here: Market, there: Market) -> Distance:
-    """The widest border between two markets; other types of one zone are no distance away.
+    """Returns the widest border between two markets; other types of one zone are no distance away.
 
     Azure and Google name no zone in their prices: within a region of theirs there is no distance.
     """
@@ -56,12 +56,15 @@ def distance(here: Market, there: Market) -> Distance:
 
 @dataclass(frozen=True, slots=True)
 class EgressPrices:
-    """Dollars per gigabyte that leaves a cloud's zone, region, or the cloud: by (cloud, distance)."""
+    """Holds dollars per gigabyte that leaves a cloud's zone, region, or the cloud: by (cloud, distance)."""
 
     usd_per_gb: Mapping[tuple[str, str], float]
 
-    def price(self, here: Market, there: Market) -> float:
-        """Dollars per gigabyte from ``here`` to ``there``. Raises KeyError where no price is known."""
+    def find_price(self, here: Market, there: Market) -> float:
+        """Returns dollars per gigabyte from ``here`` to ``there``.
+
+        Raises KeyError where no price is known.
+        """
         apart = distance(here, there)
         if apart is Distance.NONE:
             return 0.0
@@ -75,7 +78,7 @@ class EgressPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Baggage:
+class TransferLoad:
     """What a job carries and how long it takes to get going."""
 
     size_gb: float
@@ -90,8 +93,10 @@ class Baggage:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A market as a place to run the whole job: dollars per hour for all its machines, work per second."""
+class JobSite:
+    """Describes a market as a place to run the whole job: dollars per hour for all its machines, work per
+    second.
+    """
 
     market: Market
     price: UsdPerHour
@@ -99,58 +104,60 @@ class Place:
 
     @property
     def cost_per_work(self) -> float:
-        """Dollars; infinite where no work is done."""
+        """Returns dollars; infinite where no work is done."""
         return self.price / self.speed / HOUR_S if self.speed > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """What a move to another market takes, in dollars and in seconds."""
+    """Says what a move to another market takes, in dollars and in seconds."""
 
     egress: Usd
     delay_s: Seconds
-    """Without progress."""
+    """Seconds without progress."""
     idle: Usd
-    """For the new place meanwhile."""
+    """Dollars for the new place meanwhile."""
 
     @property
-    def total(self) -> Usd:
+    def total_cost(self) -> Usd:
         return Usd(self.egress + self.idle)
 
 
 def move_cost(
-    baggage: Baggage, egress: EgressPrices, here: Market, there: Place, *, lost_s: float = 0.0
+    baggage: TransferLoad, egress: EgressPrices, here: Market, there: JobSite, *, lost_s: float = 0.0
 ) -> MoveCost:
-    """Dollars and seconds from the last step here to the first one there.
+    """Returns dollars and seconds from the last step here to the first one there.
 
     ``lost_s`` is work to be done again at the speed of the new place, where no checkpoint was taken on
-    leaving (after an eviction); a move of one's own choice loses none.
+    leaving (after an eviction); a voluntary move loses none.
     """
     carried_gb = baggage.size_gb + baggage.dataset_gb
     apart = distance(here, there.market)
     carrying_s = 0.0 if apart is Distance.NONE else carried_gb / baggage.gb_per_s
     delay_s = baggage.restart_s + carrying_s + lost_s
     return MoveCost(
-        egress=Usd(egress.price(here, there.market) * carried_gb),
+        egress=Usd(egress.find_price(here, there.market) * carried_gb),
         delay_s=Seconds(delay_s),
         idle=Usd(there.price * delay_s / HOUR_S),
     )
 
 
-def expected_saving(here: Place, there: Place, cost: MoveCost, work_left: float, lasts_s: float) -> Usd:
-    """Dollars saved by moving now, net of the move, negative where staying is cheaper.
+def expected_saving(here: JobSite, there: JobSite, cost: MoveCost, work_left: float, lasts_s: float) -> Usd:
+    """Returns dollars saved by moving now, net of the move, negative where staying is cheaper.
 
-    Counted over the work left, or what the new place does in ``lasts_s``, the time for which both prices may
+    Counted over the work left, or what the new place does in ``lasts_s``, the time for which both prices can
     be expected to hold.
     """
     work = min(work_left, there.speed * lasts_s)
-    return Usd(work * (here.cost_per_work - there.cost_per_work) - cost.total if work > 0 else -cost.total)
+    return Usd(
+        work * (here.cost_per_work - there.cost_per_work) - cost.total_cost if work > 0 else -cost.total_cost
+    )
 
 
 def worth_moving(
-    here: Place, there: Place, cost: MoveCost, work_left: float, lasts_s: float, margin: float = MARGIN
+    here: JobSite, there: JobSite, cost: MoveCost, work_left: float, lasts_s: float, margin: float = MARGIN
 ) -> bool:
-    """Whether a move saves more than ``margin`` of what the same work would cost here."""
+    """Returns whether a move saves more than ``margin`` of what the same work would cost here."""
     work = min(work_left, there.speed * lasts_s)
     if work <= 0 or there.cost_per_work >= here.cost_per_work:
         return False
@@ -160,39 +167,42 @@ def worth_moving(
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What a running job would carry if it went on elsewhere, and from where."""
+class CheckpointTransfer:
+    """Says what a running job would carry if it continued elsewhere, and from where."""
 
-    baggage: Baggage
-    """Its ``restart_s`` is 0: starting anew costs the same wherever that is."""
+    baggage: TransferLoad
+    """Its ``restart_s`` is 0: a restart costs the same everywhere."""
     egress: EgressPrices
     home: Market | None
     """Where the job is, or where its newest checkpoint was written; None while there is nothing to carry."""
 
-    def toll(self, there: Place) -> MoveCost:
-        """Of going on in ``there``: nothing within a region, whose object store has the checkpoint."""
+    def transfer_cost(self, there: JobSite) -> MoveCost:
+        """Returns the cost of continuing in ``there``.
+
+        Nothing within a region, whose object store has the checkpoint.
+        """
         if self.home is None or not leaves_region(self.home, there.market):
             return NO_MOVE
         return move_cost(self.baggage, self.egress, self.home, there)
 
-    def worst(self, there: Place, others: Iterable[Market]) -> MoveCost:
-        """The dearest way to ``there``, wherever of ``others`` the checkpoint may be by then."""
-        costs = [replace(self, home=other).toll(there) for other in others]
-        return max(costs, key=lambda cost: (cost.total, cost.delay_s), default=NO_MOVE)
+    def worst_cost(self, there: JobSite, others: Iterable[Market]) -> MoveCost:
+        """Returns the dearest way to ``there``, wherever of ``others`` the checkpoint may be by then."""
+        costs = [replace(self, home=other).transfer_cost(there) for other in others]
+        return max(costs, key=lambda cost: (cost.total_cost, cost.delay_s), default=NO_MOVE)
 
 
 NO_MOVE: Final = MoveCost(Usd(0.0), Seconds(0.0), Usd(0.0))
 
 
 def leaves_region(here: Market, there: Market) -> bool:
-    """Whether what is carried from ``here`` to ``there`` leaves a region or a cloud."""
+    """Returns whether what is carried from ``here`` to ``there`` leaves a region or a cloud."""
     return distance(here, there) in (Distance.REGION, Distance.CLOUD)
 
 
 def egress_owed(size_bytes: int, usd_per_gb: float) -> MicroUsd:
-    """Micro-dollars for ``size_bytes`` that leave, half up; a gigabyte is 10^9 bytes.
+    """Returns micro-dollars for ``size_bytes`` that leave, half up; a gigabyte is 10^9 bytes.
 
     >>> egress_owed(2_500_000_000, 0.02)
     50000
     """
-    return MicroUsd((size_bytes * micros(usd_per_gb) + BYTES_PER_GB // 2) // BYTES_PER_GB)
+    return MicroUsd((size_bytes * to_micros(usd_per_gb) + BYTES_PER_GB // 2) // BYTES_PER_GB)

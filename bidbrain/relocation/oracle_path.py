@@ -1,12 +1,12 @@
-"""Where to run a job over time: the cheapest place per unit of work, and moves when prices change.
+"""Finds where to run a job over time: the cheapest place per unit of work, with moves when prices change.
 
     m    options: markets, each with its price and the job's speed there
     t    steps of a time grid
 
 After Narayanan, section 6.3.2: choosing a kind of machine by dollars per work instead of by name, among more
-markets, and again whenever prices change. Choices at t read prices at t alone; moves are paid for as
-``egress.py`` has it. Refuses to know GPUs and clouds: options are columns. Evictions are left out, as in the
-source: its jobs checkpoint, and machines of its kind were lost every few hours to days.
+markets, and again whenever prices change. Choices at t read prices at t alone; ``egress.py`` prices moves.
+Knows no GPUs and no clouds: options are columns. Evictions are left out, as in the source: its jobs
+checkpoint, and machines of its kind were lost every few hours to days.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.relocation.egress import MARGIN, Baggage, EgressPrices, Place, move_cost, worth_moving
+from bidbrain.relocation.egress import MARGIN, EgressPrices, JobSite, TransferLoad, move_cost, worth_moving
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """Where a job may run, and what that costs, over a grid of steps of ``step_s`` seconds."""
+    """Lists where a job may run, and what that costs, over a grid of steps of ``step_s`` seconds."""
 
     markets: tuple[Market, ...]
     speed: Floats
@@ -40,7 +40,7 @@ class Options:
 
     @property
     def cost_per_work(self) -> Floats:
-        """(m, t): dollars; infinite without an offer, or where no work is done."""
+        """Returns dollars, (m, t); infinite without an offer, or where no work is done."""
         with np.errstate(divide="ignore"):
             cost = self.prices / (self.speed[:, None] * HOUR_S)
         return np.where(np.isnan(cost), np.inf, cost)
@@ -48,7 +48,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """One job from its start to its end."""
+    """Describes one job from its start to its end."""
 
     cost: Usd
     """NaN, like ``seconds``, where the prices ended before the job or nothing was on offer."""
@@ -57,29 +57,29 @@ class Journey:
     """Codes of the options, in the order they were used."""
 
     @property
-    def moves(self) -> int:
+    def move_count(self) -> int:
         return max(len(self.places) - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """What a move takes, and how long prices are trusted to last."""
+    """Says what a move takes, and how long prices are trusted to last."""
 
-    baggage: Baggage
+    baggage: TransferLoad
     egress: EgressPrices
     lasts_s: float
     margin: float = MARGIN
 
 
-def stay(options: Options, start: int, work: float) -> Journey:
-    """The whole job where work is cheapest at the start; the first of equals."""
-    return travel(options, start, work, None)
+def stay_put(options: Options, start: int, work: float) -> Journey:
+    """Runs the whole job where work is cheapest at the start; the first of equals."""
+    return follow_prices(options, start, work, None)
 
 
-def travel(options: Options, start: int, work: float, moving: Moving | None) -> Journey:
-    """From where it is cheapest at the start, with ``moving``, to wherever is worth a move later.
+def follow_prices(options: Options, start: int, work: float, moving: Moving | None) -> Journey:
+    """Starts where it is cheapest and, with ``moving``, moves to wherever is worth it later.
 
-    What is not on offer any more is left; without ``moving`` that ends the journey unfinished.
+    The job leaves a place that is no longer on offer; without ``moving`` that ends the journey unfinished.
     """
     per_work = options.cost_per_work
     here = int(per_work[:, start].argmin())
@@ -87,7 +87,7 @@ def travel(options: Options, start: int, work: float, moving: Moving | None) -> 
     cost, idle_s, left = 0.0, 0.0, work
     for at in range(start, options.prices.shape[1]):
         if moving is not None and (there := int(per_work[:, at].argmin())) != here:
-            toll = _toll(options, at, here, there, left, moving)
+            toll = _worthwhile_cost(options, at, here, there, left, moving)
             if toll is not None:
                 here, cost, idle_s = there, cost + toll[0], toll[1]
                 places.append(there)
@@ -103,22 +103,22 @@ def travel(options: Options, start: int, work: float, moving: Moving | None) -> 
     return Journey(Usd(math.nan), Seconds(math.nan), tuple(places))
 
 
-def _toll(
+def _worthwhile_cost(
     options: Options, at: int, here: int, there: int, left: float, moving: Moving
 ) -> tuple[float, float] | None:
-    """(egress dollars, seconds without progress) of a move that is worth it; None where none is."""
-    now, then = _place(options, here, at), _place(options, there, at)
+    """Returns (egress dollars, seconds without progress) of a move that is worth it; None where none is."""
+    now, then = _site_at(options, here, at), _site_at(options, there, at)
     cost = move_cost(moving.baggage, moving.egress, now.market, then)
     if not worth_moving(now, then, cost, left, moving.lasts_s, moving.margin):
         return None
     return cost.egress, cost.delay_s
 
 
-def _place(options: Options, code: int, at: int) -> Place:
-    """As on offer at step ``at``; without an offer it does no work."""
+def _site_at(options: Options, code: int, at: int) -> JobSite:
+    """Returns the place as on offer at step ``at``; without an offer it does no work."""
     price = float(options.prices[code, at])
     offered = not math.isnan(price)
-    return Place(
+    return JobSite(
         options.markets[code],
         UsdPerHour(price if offered else 0.0),
         float(options.speed[code]) if offered else 0.0,
@@ -126,5 +126,5 @@ def _place(options: Options, code: int, at: int) -> Place:
 
 
 def mean_cost(journeys: Sequence[Journey]) -> float:
-    """Dollars; NaN where any journey is unfinished."""
+    """Returns mean dollars; NaN where any journey is unfinished."""
     return float(np.mean([journey.cost for journey in journeys]))

@@ -26,7 +26,7 @@ from bidbrain.bidding.footprint import bid_at, estimate_footprint, held_columns
 from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.deadline.availability_belief import Belief
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Choice, DeadlineState, Job, Machine
+from bidbrain.deadline.model import Choice, DeadlineJob, DeadlineState, MachineKind
 from bidbrain.model import Action, Candidate, Decision, Holding, Observation
 from bidbrain.strategies.deadline_inputs import (
     Pledge,
@@ -50,13 +50,13 @@ class Choosing(Protocol):
     def choose_machine(self, now: DeadlineState, belief: Belief) -> Choice: ...
 
 
-Policy: TypeAlias = Callable[[Job], Choosing]
+Policy: TypeAlias = Callable[[DeadlineJob], Choosing]
 
 
 @lru_cache(maxsize=16)
-def cached_least_cost(job: Job) -> LeastCost:
+def cached_least_cost(job: DeadlineJob) -> LeastCost:
     """Returns ``LeastCost.for_job``, which takes long enough to be cached."""
-    return LeastCost.of(job)
+    return LeastCost.for_job(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class DeadlineBound:
         goal = choose_target(observation, pledge)
         choice = self._choose_machine(observation, pledge, goal)
         rented = on_demand_held(observation)
-        if choice.machine is Machine.ON_DEMAND:
+        if choice.machine is MachineKind.ON_DEMAND:
             return _fill_on_demand(observation, choice, goal)
         if rented and observation.rules.quantum_s >= HOUR_S:
             return _plain_decision(observation, Action.HOLD, choice)  # its hour is paid for
-        if rented and (choice.machine is Machine.NOTHING or spot_held(observation)):
+        if rented and (choice.machine is MachineKind.NOTHING or spot_held(observation)):
             return _decision_about(observation, Action.TERMINATE, choice, rented[0])
-        if choice.machine is Machine.NOTHING:
+        if choice.machine is MachineKind.NOTHING:
             return _plain_decision(observation, Action.HOLD, choice)
         # On-demand machines stay until spot machines are granted; the strategy decides as if they were gone.
         on_spot = replace(observation, footprint=spot_held(observation))
@@ -90,7 +90,7 @@ class DeadlineBound:
         """Decides before a holding's hour ends. Raises KeyError where there is no such holding."""
         holding, goal = observation.find_holding(holding_id), choose_target(observation, pledge)
         choice = self._choose_machine(observation, pledge, goal)
-        wanted = choice.machine is Machine.ON_DEMAND
+        wanted = choice.machine is MachineKind.ON_DEMAND
         if holding.on_demand:
             return _decision_about(observation, Action.RENEW if wanted else Action.TERMINATE, choice, holding)
         offer = observation.find_offer(holding.market)
@@ -189,7 +189,9 @@ def _plain_decision(observation: Observation, action: Action, choice: Choice) ->
     footprint = held_columns(single.setting, single.at)
     now = estimate_footprint(single.setting, footprint, single.at.work_left, changes=False)
     why = _explain_choice(choice)
-    return Decision(observation.now, action, float(now.cost_per_work[0]), why, (), considered=len(Machine))
+    return Decision(
+        observation.now, action, float(now.cost_per_work[0]), why, (), considered=len(MachineKind)
+    )
 
 
 def _explain_choice(choice: Choice) -> str:

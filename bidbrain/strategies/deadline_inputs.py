@@ -18,9 +18,9 @@ from typing import Final
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.deadline.availability_belief import PRIOR, Belief
 from bidbrain.deadline.feasibility import Promise, least_budget, least_deadline_s
-from bidbrain.deadline.model import DeadlineState, Job, Machine
+from bidbrain.deadline.model import DeadlineJob, DeadlineState, MachineKind
 from bidbrain.model import Holding, Observation
-from bidbrain.relocation.egress import NO_MOVE, MoveCost, Place
+from bidbrain.relocation.egress import NO_MOVE, JobSite, MoveCost
 from bidbrain.strategies.target_footprints import Target, fair_offers, list_targets
 from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
@@ -74,7 +74,7 @@ def spot_available(observation: Observation) -> bool | None:
 
 def update_belief(belief: Belief | None, up: bool, at_s: Seconds) -> Belief:
     """Returns the belief about the market after a look at ``at_s`` seconds into the job."""
-    return Belief.begin(PRIOR, up, at_s) if belief is None else belief.seen(up, at_s)
+    return Belief.first_look(PRIOR, up, at_s) if belief is None else belief.observe(up, at_s)
 
 
 def spot_held(observation: Observation) -> tuple[Holding, ...]:
@@ -139,12 +139,12 @@ def check_promise(observation: Observation, pledge: Pledge) -> Promise:
     return Promise(job, pledge.budget_left, fastest.needs_s, cheapest.cost)
 
 
-def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
+def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> DeadlineJob:
     """Returns the whole job, in seconds of ``goal``'s work."""
     scaling, limits = observation.scaling, observation.limits
     start_s = pledge.start_s + _move_cost(observation, goal).delay_s
     losses = math.ceil(limits.max_instances / limits.max_per_allocation)
-    return Job(
+    return DeadlineJob(
         work_s=Seconds(pledge.work / goal.speed),
         deadline_s=Seconds(float(pledge.deadline - pledge.start)),
         overhead_s=Seconds(start_s + scaling.sigma_s + scaling.lambda_s),
@@ -157,7 +157,7 @@ def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Job:
     )
 
 
-def round_up_job(job: Job) -> Job:
+def round_up_job(job: DeadlineJob) -> DeadlineJob:
     """Returns ``job`` with its durations rounded up, by 2 % or ten seconds at most: never less safe."""
     steps = math.ceil(math.log(job.work_s) / math.log1p(_WORK_STEP) - 1e-9)
     return replace(
@@ -169,14 +169,14 @@ def round_up_job(job: Job) -> Job:
 
 
 def deadline_state(
-    observation: Observation, pledge: Pledge, goal: Target, job: Job, up: bool
+    observation: Observation, pledge: Pledge, goal: Target, job: DeadlineJob, up: bool
 ) -> DeadlineState:
     """Returns how the job stands now.
 
     The footprint counts as spot while any of it is; ``up``: whether spot can be had.
     """
     spot, rented = spot_held(observation), on_demand_held(observation)
-    running = Machine.SPOT if spot else Machine.ON_DEMAND if rented else Machine.NOTHING
+    running = MachineKind.SPOT if spot else MachineKind.ON_DEMAND if rented else MachineKind.NOTHING
     time_left_s = max(float(pledge.deadline - observation.now), 0.0)
     reliable = _reliable_cost(observation, time_left_s)
     rounding = goal.on_demand * observation.rules.quantum_s / HOUR_S
@@ -197,11 +197,11 @@ def _move_cost(observation: Observation, goal: Target) -> MoveCost:
     """Returns the cost of carrying the checkpoint to ``goal`` from wherever the job may be by then, at worst."""
     if observation.carried is None:
         return NO_MOVE
-    there = Place(goal.market, goal.on_demand, goal.speed)
-    return observation.carried.worst(there, (offer.market for offer in observation.offers))
+    there = JobSite(goal.market, goal.on_demand, goal.speed)
+    return observation.carried.worst_cost(there, (offer.market for offer in observation.offers))
 
 
-def _start_left_s(observation: Observation, job: Job, holding: Holding) -> float:
+def _start_left_s(observation: Observation, job: DeadlineJob, holding: Holding) -> float:
     """Returns seconds until a machine works: the whole overhead while it is unknown when it will run."""
     if holding.started is None:
         return float(job.overhead_s)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from bidbrain.deadline.baselines import Ruled, greedy, on_demand, uniform_progress
+from bidbrain.deadline.baselines import RuleOfThumb, greedy_rule, on_demand_rule, uniform_progress_rule
 from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.deadline_bound import DeadlineBound, Policy, cached_least_cost
@@ -43,9 +43,9 @@ LIVE: Final[Mapping[str, _Maker]] = {
 }
 
 _POLICIES: Final[Mapping[str, Policy]] = {
-    "on-demand": lambda job: Ruled("on-demand", job, on_demand),
-    "uniform-progress": lambda job: Ruled("uniform-progress", job, uniform_progress(job)),
-    "greedy": lambda job: Ruled("greedy", job, greedy(job)),
+    "on-demand": lambda job: RuleOfThumb("on-demand", job, on_demand_rule),
+    "uniform-progress": lambda job: RuleOfThumb("uniform-progress", job, uniform_progress_rule(job)),
+    "greedy": lambda job: RuleOfThumb("greedy", job, greedy_rule(job)),
 }
 
 

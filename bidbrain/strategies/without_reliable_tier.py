@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from bidbrain.model import Action, Candidate, Decision, Observation, Offer
-from bidbrain.relocation.egress import MARGIN, Place
+from bidbrain.relocation.egress import MARGIN, JobSite
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
@@ -101,10 +101,10 @@ def move_surcharges(observation: Observation) -> Mapping[Market, float]:
     carried, found = observation.carried, {}
     for offer in observation.offers if carried is not None else ():
         assert carried is not None
-        toll = carried.toll(Place(offer.market, offer.price, float(offer.cores)))
-        if toll.total > 0:
+        toll = carried.transfer_cost(JobSite(offer.market, offer.price, float(offer.cores)))
+        if toll.total_cost > 0:
             serves_s = min(observation.work_left / offer.cores, LASTS_S)
-            found[offer.market] = toll.total / max(serves_s, 1.0) * HOUR_S
+            found[offer.market] = toll.total_cost / max(serves_s, 1.0) * HOUR_S
     return found
 
 

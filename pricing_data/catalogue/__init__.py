@@ -39,10 +39,10 @@ class Catalogue:
                 memory_gib=float(row["memory_gib"]),
                 gpus=int(row["gpus"]),
             )
-            for row in _rows("instance_types.csv")
+            for row in _read_rows("instance_types.csv")
         }
         prices: dict[tuple[str, str, str], _ListPrices] = {}
-        for row in _rows("on_demand.csv"):
+        for row in _read_rows("on_demand.csv"):
             key = (row["cloud"], row["region"], row["instance_type"])
             valid = (parse_instant(row["valid_from"]), UsdPerHour(float(row["usd_hour"])))
             prices[key] = tuple(sorted((*prices.get(key, ()), valid)))
@@ -57,11 +57,11 @@ class Catalogue:
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
-    def caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
+    def list_price_caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
         """Every list price and since when it was in force, ascending: what spot prices are held to."""
         return self.list_prices.get((cloud, region, name), ())
 
-    def types(self, cloud: str) -> tuple[InstanceType, ...]:
+    def instance_types_of(self, cloud: str) -> tuple[InstanceType, ...]:
         """All known types of ``cloud``, by name."""
         mine = (found for (owner, _), found in self.instance_types.items() if owner == cloud)
         return tuple(sorted(mine, key=lambda found: found.name))
@@ -69,14 +69,14 @@ class Catalogue:
 
 def bundled_egress() -> dict[tuple[str, str], float]:
     """Dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud"): the border it crosses."""
-    return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _rows("egress.csv")}
+    return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _read_rows("egress.csv")}
 
 
 def bundled_gpu_names() -> dict[tuple[str, str], str]:
     """What the GPUs of bundled types are called, by (cloud, name); types without GPUs are left out."""
-    rows = _rows("instance_types.csv")
+    rows = _read_rows("instance_types.csv")
     return {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
 
 
-def _rows(file: str) -> Iterator[dict[str, str]]:
+def _read_rows(file: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines())

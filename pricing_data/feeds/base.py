@@ -17,7 +17,7 @@ from pricing_data.model.units import Instant
 AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """What a part tells about markets."""
 
     PRICES = "prices"
@@ -27,11 +27,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FeedPart:
     """What can be fetched, and can fail, on its own: mostly one kind of data of one region."""
 
     cloud: str
-    kind: Kind
+    kind: PartKind
     name: str
     """What people are shown ("us-east-1"); unique within its feed and kind."""
     source: str
@@ -59,7 +59,7 @@ class Page:
     """What of the part has no row so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
 
 
-def of_some(source: str, *narrowing: object) -> str:
+def narrowed_source(source: str, *narrowing: object) -> str:
     """The source of prices where only some zones or types are asked for, as ``narrowing`` says.
 
     One of its own: what it does not speak of may still be there.
@@ -76,11 +76,11 @@ class Feed(Protocol):
     @property
     def cloud(self) -> str: ...
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         """What there is to fetch. May ask the cloud which regions are open to these credentials."""
         ...
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """All of ``part``, or what changed at or after ``since``, the time of its newest stored row.
 
         The promise that makes a fetch resumable: when a batch is handed out, every row that is older than

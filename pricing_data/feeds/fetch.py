@@ -23,8 +23,8 @@ from pricing_data.errors import (
     FeedUnavailable,
     FeedUnreachable,
 )
-from pricing_data.feeds.base import AnyBatch, Feed, Kind, Part
-from pricing_data.feeds.worker_pool import Crew
+from pricing_data.feeds.base import AnyBatch, Feed, FeedPart, PartKind
+from pricing_data.feeds.worker_pool import WorkerPool
 from pricing_data.formats.batches import Batch, OnDemandBatch, RateBatch, TypeBatch, UnreadableBatch
 from pricing_data.model.units import Instant
 
@@ -32,7 +32,7 @@ _GRACE_S: Final = 5.0
 """After an interrupt: so long may a thread take to finish what it is storing."""
 
 
-class Added(Protocol):
+class StoreResult(Protocol):
     """What became of a batch's rows."""
 
     @property
@@ -46,16 +46,16 @@ class Added(Protocol):
 class Store(Protocol):
     """What is asked of the price store here; ``pricing_data.store.store.PriceStore`` is one."""
 
-    def add(self, batch: Batch) -> Added: ...
-    def add_rates(self, batch: RateBatch) -> Added: ...
-    def add_types(self, batch: TypeBatch) -> Added: ...
-    def add_on_demand(self, batch: OnDemandBatch) -> Added: ...
-    def add_unreadable(self, batch: UnreadableBatch) -> Added: ...
-    def last(self, source: str, cloud: str, region: str) -> Instant | None: ...
+    def add_prices(self, batch: Batch) -> StoreResult: ...
+    def add_rates(self, batch: RateBatch) -> StoreResult: ...
+    def add_types(self, batch: TypeBatch) -> StoreResult: ...
+    def add_on_demand(self, batch: OnDemandBatch) -> StoreResult: ...
+    def add_unreadable(self, batch: UnreadableBatch) -> StoreResult: ...
+    def newest_time(self, source: str, cloud: str, region: str) -> Instant | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class FetchPatience:
     """How often to ask again after a throttled or broken call, beyond what an SDK does by itself.
 
     Whatever is stored between two failures starts the count anew.
@@ -78,7 +78,7 @@ class Patience:
 class PartReport:
     """What came of one part, so far or in the end. Each stored row is new, known or quarantined."""
 
-    part: Part
+    part: FeedPart
     rows: int = 0
     """In answers: ahead of what is stored, and one that had to be asked for again counts again."""
     new: int = 0
@@ -109,19 +109,19 @@ class FetchReport:
     seconds: float
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         return not self.interrupted and not self.unavailable and all(part.done for part in self.parts)
 
 
 Progress = Callable[[PartReport], None]
 
 
-def fetch(
+def fetch_all(
     feeds: Sequence[Feed],
     store: Store,
     *,
-    kinds: Collection[Kind] = tuple(Kind),
-    patience: Patience | None = None,
+    kinds: Collection[PartKind] = tuple(PartKind),
+    patience: FetchPatience | None = None,
     width: int = 16,
     progress: Progress | None = None,
 ) -> FetchReport:
@@ -131,19 +131,19 @@ def fetch(
     KeyboardInterrupt stops everything too, and the report says so.
     """
     began = time.monotonic()
-    run = _Run(store, patience or Patience())
-    reports: dict[Part, PartReport] = {}
+    run = _Run(store, patience or FetchPatience())
+    reports: dict[FeedPart, PartReport] = {}
     interrupted = False
     try:
-        work = _interleaved([list(_wanted(scout, kinds)) for scout in run.scouted(feeds)])
+        work = _interleave_piles([list(_select_parts(scout, kinds)) for scout in run.list_all_parts(feeds)])
         reports = {part: PartReport(part) for _, part in work}
-        for report in run.fetched(work, width):
+        for report in run.fetch_parts(work, width):
             reports[report.part] = report
             if progress is not None:
                 progress(report)
     except KeyboardInterrupt:
         interrupted = True
-        for said in run.crew.stopped(_GRACE_S):
+        for said in run.crew.stop_workers(_GRACE_S):
             if isinstance(said, PartReport):
                 reports[said.part] = said
     except BaseException:
@@ -158,14 +158,14 @@ class _Scout:
     """A feed and what it says there is to fetch."""
 
     feed: Feed
-    parts: tuple[Part, ...]
+    parts: tuple[FeedPart, ...]
 
 
-def _wanted(scout: _Scout, kinds: Collection[Kind]) -> Iterator[tuple[Feed, Part]]:
+def _select_parts(scout: _Scout, kinds: Collection[PartKind]) -> Iterator[tuple[Feed, FeedPart]]:
     return ((scout.feed, part) for part in scout.parts if part.kind in kinds)
 
 
-def _interleaved(piles: Iterable[list[tuple[Feed, Part]]]) -> list[tuple[Feed, Part]]:
+def _interleave_piles(piles: Iterable[list[tuple[Feed, FeedPart]]]) -> list[tuple[Feed, FeedPart]]:
     """One of each pile in turn, so that no cloud waits until another is done."""
     ranked = [(rank, turn, task) for turn, pile in enumerate(piles) for rank, task in enumerate(pile)]
     return [task for _, _, task in sorted(ranked, key=lambda entry: entry[:2])]
@@ -174,30 +174,30 @@ def _interleaved(piles: Iterable[list[tuple[Feed, Part]]]) -> list[tuple[Feed, P
 class _Run:
     """One fetch. Its threads share nothing but the feeds that were given up."""
 
-    def __init__(self, store: Store, patience: Patience) -> None:
+    def __init__(self, store: Store, patience: FetchPatience) -> None:
         self._store = store
         self._patience = patience
         self._given_up: dict[str, FeedError] = {}
-        self.crew: Crew[_Scout | PartReport] = Crew()
+        self.crew: WorkerPool[_Scout | PartReport] = WorkerPool()
         self.unavailable: dict[str, FeedError] = {}
 
-    def scouted(self, feeds: Sequence[Feed]) -> list[_Scout]:
+    def list_all_parts(self, feeds: Sequence[Feed]) -> list[_Scout]:
         """What each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
-        tasks = [partial(self._scout, feed) for feed in feeds]
-        said = [one for one in self.crew.run(tasks, len(feeds)) if isinstance(one, _Scout)]
+        tasks = [partial(self._list_parts, feed) for feed in feeds]
+        said = [one for one in self.crew.run_tasks(tasks, len(feeds)) if isinstance(one, _Scout)]
         found = {scout.feed.name: scout for scout in said}
         return [found[feed.name] for feed in feeds if feed.name in found]
 
-    def fetched(self, work: Sequence[tuple[Feed, Part]], width: int) -> Iterator[PartReport]:
+    def fetch_parts(self, work: Sequence[tuple[Feed, FeedPart]], width: int) -> Iterator[PartReport]:
         """The reports of all parts as they come; the last one of each part is what became of it."""
-        tasks = [partial(self._part, feed, part) for feed, part in work]
-        return (one for one in self.crew.run(tasks, width) if isinstance(one, PartReport))
+        tasks = [partial(self._fetch_part, feed, part) for feed, part in work]
+        return (one for one in self.crew.run_tasks(tasks, width) if isinstance(one, PartReport))
 
-    def _scout(self, feed: Feed) -> None:
+    def _list_parts(self, feed: Feed) -> None:
         failures = 0
         while not self.crew.stop.is_set():
             try:
-                self.crew.say(_Scout(feed, feed.parts()))
+                self.crew.report_back(_Scout(feed, feed.list_parts()))
             except FeedError as error:
                 failures += 1
                 wait_s = self._patience.wait_s(failures, error)
@@ -207,15 +207,15 @@ class _Run:
                 self.unavailable[feed.name] = error
             return
 
-    def _part(self, feed: Feed, part: Part) -> None:
+    def _fetch_part(self, feed: Feed, part: FeedPart) -> None:
         """One part until it is done, or is not worth asking for again."""
         began, failures = time.monotonic(), 0
         report = PartReport(part, failure=self._given_up.get(feed.name))
         while report.failure is None and not report.done and not self.crew.stop.is_set():
             new_before = report.new
             try:
-                for report in self._pages(feed, report, began):  # noqa: B020 - the report so far, page by page
-                    self.crew.say(report)
+                for report in self._store_pages(feed, report, began):  # noqa: B020 - the report so far, page by page
+                    self.crew.report_back(report)
                 report = replace(report, done=not self.crew.stop.is_set())
             except FeedError as error:
                 failures = 1 if report.new > new_before else failures + 1
@@ -226,16 +226,16 @@ class _Run:
                         self._given_up[feed.name] = error
                 else:
                     report = replace(report, waiting=error, retries=report.retries + 1)
-                    self.crew.say(report)
+                    self.crew.report_back(report)
                     self.crew.stop.wait(wait_s)
-        self.crew.say(replace(report, seconds=time.monotonic() - began))
+        self.crew.report_back(replace(report, seconds=time.monotonic() - began))
 
-    def _pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
+    def _store_pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
         """``report`` grown by one page after the other, from what is stored on; ends early when stopped."""
         part = report.part
-        since = None if part.region is None else self._store.last(part.source, part.cloud, part.region)
+        since = None if part.region is None else self._store.newest_time(part.source, part.cloud, part.region)
         for page in feed.fetch(part, since):
-            added = [self._add(batch) for batch in page.batches]
+            added = [self._store_batch(batch) for batch in page.batches]
             report = replace(
                 report,
                 rows=report.rows + page.rows,
@@ -251,10 +251,10 @@ class _Run:
             if self.crew.stop.is_set():
                 return
 
-    def _add(self, batch: AnyBatch) -> Added:
+    def _store_batch(self, batch: AnyBatch) -> StoreResult:
         match batch:
             case Batch():
-                return self._store.add(batch)
+                return self._store.add_prices(batch)
             case RateBatch():
                 return self._store.add_rates(batch)
             case TypeBatch():

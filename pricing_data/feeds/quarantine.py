@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from pricing_data.errors import FeedBroken
-from pricing_data.feeds.base import Part
+from pricing_data.feeds.base import FeedPart
 from pricing_data.formats.batches import UnreadableBatch
-from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.units import Instant
 
 Row = TypeVar("Row")
@@ -33,51 +33,51 @@ def reading_a_row() -> Iterator[None]:
     try:
         yield
     except _STUMBLES as error:
-        raise NotUnderstood(stumbled(error)) from error
+        raise NotUnderstood(describe_flaw(error)) from error
 
 
-def stumbled(error: Exception) -> str:
+def describe_flaw(error: Exception) -> str:
     """What was wrong with the row."""
     return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
-def raw(row: object) -> str:
+def raw_text(row: object) -> str:
     """The row as text: one row, one text."""
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def quoted(row: object) -> str:
+def short_text(row: object) -> str:
     """The raw row, shortened for people."""
-    return raw(row)[:300]
+    return raw_text(row)[:300]
 
 
-class Reading:
+class PartReading:
     """One part being read."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: FeedPart) -> None:
         self._part = part
         self.understood = 0
         """Rows, or what they add up to."""
         self._unread: dict[str, None] = {}
         self._handed_out = 0
 
-    def of(self, row: Row, reader: Callable[[Row], Found]) -> Found | None:
+    def read_row(self, row: Row, reader: Callable[[Row], Found]) -> Found | None:
         """What ``reader`` makes of ``row``; None where it is not understood."""
         try:
             return reader(row)
         except NotUnderstood as error:
-            self.unread(f"{error}: {raw(row)}")
+            self.add_unread(f"{error}: {raw_text(row)}")
             return None
 
-    def unread(self, *texts: str) -> None:
+    def add_unread(self, *texts: str) -> None:
         """Rows that were not understood, each after what is wrong with it. A second time they count once."""
         self._unread.update(dict.fromkeys(texts))
 
-    def batches(self, observed: Instant) -> tuple[UnreadableBatch, ...]:
+    def take_batches(self, observed: Instant) -> tuple[UnreadableBatch, ...]:
         """What was not understood since this was asked last."""
         fresh = list(self._unread)[self._handed_out :]
         self._handed_out = len(self._unread)
-        rows = tuple(Unreadable(Flaw.NOT_UNDERSTOOD, text) for text in fresh)
+        rows = tuple(UnreadableRow(Flaw.NOT_UNDERSTOOD, text) for text in fresh)
         return (UnreadableBatch(self._part.source, rows, observed),) if rows else ()
 
     @property
@@ -88,7 +88,7 @@ class Reading:
         first = next(iter(self._unread))[:200]
         return f"{len(self._unread)} rows were not understood and are in quarantine, such as {first}"
 
-    def check(self) -> None:
+    def check_understood(self) -> None:
         """Raises FeedBroken where there were rows and none of them was understood."""
         if self._unread and not self.understood:
             advice = "Update spotctl; report the row if that is no help"

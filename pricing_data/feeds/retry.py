@@ -26,7 +26,7 @@ class Retries:
     longest_wait_s: float = 15.0
     sleep: Callable[[float], None] = time.sleep
 
-    def ask(self, question: Callable[[], T]) -> T:
+    def ask_again(self, question: Callable[[], T]) -> T:
         """The answer; the error of the last attempt where there is none."""
         wait_s = self.first_wait_s
         for _ in range(self.attempts - 1):
@@ -42,7 +42,7 @@ class Retries:
             wait_s = min(2 * wait_s, self.longest_wait_s)
         return question()
 
-    def pause(self, wanted_s: float) -> None:
+    def pause_for(self, wanted_s: float) -> None:
         """Before the next question, where the cloud said with its answer that it wants a rest."""
         self.sleep(min(wanted_s, self.longest_wait_s))
 
@@ -54,7 +54,7 @@ class PageTokens:
     where: str
     _seen: set[str] = field(default_factory=set)
 
-    def fresh(self, token: str) -> str:
+    def check_new(self, token: str) -> str:
         """``token``, seen for the first time; raises FeedBroken otherwise."""
         if token in self._seen:
             raise FeedBroken(

@@ -27,8 +27,8 @@ class _Gone:
     """One thread has found no more to do."""
 
 
-class Crew(Generic[Said]):
-    """One pile of tasks after the other; tasks ``say`` what they have to."""
+class WorkerPool(Generic[Said]):
+    """One pile of tasks after the other; tasks ``report_back`` what they have to."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -36,11 +36,11 @@ class Crew(Generic[Said]):
         self._heard: queue.SimpleQueue[Said | _Failed | _Gone] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def say(self, said: Said) -> None:
+    def report_back(self, said: Said) -> None:
         """Called by tasks."""
         self._heard.put(said)
 
-    def run(self, tasks: Sequence[Task], width: int) -> Iterator[Said]:
+    def run_tasks(self, tasks: Sequence[Task], width: int) -> Iterator[Said]:
         """Do ``tasks``, ``width`` at a time; what they say, until the last is through.
 
         Raises what a task raised.
@@ -50,7 +50,7 @@ class Crew(Generic[Said]):
             todo.put(task)
         working = min(width, len(tasks))
         self._threads = [
-            threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(working)
+            threading.Thread(target=self._work_off, args=(todo,), daemon=True) for _ in range(working)
         ]
         for thread in self._threads:
             thread.start()
@@ -63,7 +63,7 @@ class Crew(Generic[Said]):
             else:
                 yield heard
 
-    def stopped(self, grace_s: float) -> Iterator[Said]:
+    def stop_workers(self, grace_s: float) -> Iterator[Said]:
         """Ask everybody to end and give them ``grace_s`` in all; what they still said."""
         self.stop.set()
         deadline = time.monotonic() + grace_s
@@ -76,7 +76,7 @@ class Crew(Generic[Said]):
             if not isinstance(heard, _Gone):
                 yield heard
 
-    def _work(self, todo: queue.SimpleQueue[Task]) -> None:
+    def _work_off(self, todo: queue.SimpleQueue[Task]) -> None:
         try:
             while not self.stop.is_set():
                 try:

@@ -25,11 +25,11 @@ from pricing_data.formats.capacity_rows import (
     LIFETIME_COLUMNS,
     PAUSE_LOOKS,
     PROBE_COLUMNS,
+    build_observations,
     is_of_sightings,
-    observations,
     read_sightings,
 )
-from pricing_data.formats.csv_columns import Table, text_of
+from pricing_data.formats.csv_columns import CsvTable, read_text
 from pricing_data.formats.quality import Flaw
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.units import Instant
@@ -39,7 +39,7 @@ _GRID: Final = 'JSON like {"metadata": {"gap_seconds": 600}, "data": [0, 1, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class RecordedCapacity:
     """What a file says. ``rows_read = rows_used + rows_duplicate + the sum of quarantined``."""
 
     label: str
@@ -50,22 +50,22 @@ class Watched:
     quarantined: Mapping[Flaw, int]
 
 
-def read_availability(path: Path | str, *, nodes: int = 1) -> Watched:
+def read_availability(path: Path | str, *, nodes: int = 1) -> RecordedCapacity:
     """Read probes or lifetimes; probes count as available where they found at least ``nodes`` instances.
 
     Raises TraceError where the file is neither, or holds no usable row.
     """
     name = str(path)
-    table = Table.parse(name, text_of(Path(path), name, _EXPECTED).splitlines())
+    table = CsvTable.parse(name, read_text(Path(path), name, _EXPECTED).splitlines())
     if not is_of_sightings(table.header):
         found = f"the columns {','.join(table.header)[:120]!r}"
         raise TraceError(name, 1, found, _EXPECTED, "Rename its columns.")
     seen = read_sightings(table)
     used = len(set(seen.probes)) + len(seen.lifetimes)
-    watched = Watched(
+    watched = RecordedCapacity(
         label=name,
-        observations=observations(seen.probes, seen.lifetimes, nodes),
-        rows_read=table.count,
+        observations=build_observations(seen.probes, seen.lifetimes, nodes),
+        rows_read=table.row_count,
         rows_used=used,
         rows_duplicate=len(seen.probes) + len(seen.lifetimes) - used,
         quarantined={flaw: len(lines) for flaw, lines in seen.flawed.items()},
@@ -83,7 +83,7 @@ def read_grid(path: Path | str, begin: Instant, *, nodes: int = 1) -> Spells:
     Ticks stand at whole seconds, rounded. Raises TraceError where it is no such file.
     """
     name = str(path)
-    text = text_of(Path(path), name, _GRID)
+    text = read_text(Path(path), name, _GRID)
     try:
         content = json.loads(text)
         gap_s, counts = float(content["metadata"]["gap_seconds"]), np.asarray(content["data"], np.float64)
@@ -95,4 +95,4 @@ def read_grid(path: Path | str, begin: Instant, *, nodes: int = 1) -> Spells:
         expected = "a gap of at least 1 s and a list of counts, none negative"
         raise TraceError(name, None, found, expected, "Fetch the file again.")
     times = begin + np.rint(np.arange(len(counts)) * gap_s).astype(np.int64)
-    return Spells.probed(times, counts >= nodes, PAUSE_LOOKS * gap_s)
+    return Spells.from_probes(times, counts >= nodes, PAUSE_LOOKS * gap_s)

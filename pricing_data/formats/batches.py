@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.quality import Ints, Mask, Unreadable
+from pricing_data.formats.quality import Ints, Mask, UnreadableRow
 from pricing_data.model.market import InstanceType, Market, Prices, Times
 from pricing_data.model.units import Instant, Seconds, UsdPerHour
 
@@ -52,7 +52,7 @@ class Batch:
         return len(self.codes)
 
     @property
-    def inexact(self) -> Mask:
+    def approximate_column(self) -> Mask:
         """``approximate`` as a column, always."""
         return np.zeros(len(self), np.bool_) if self.approximate is None else self.approximate
 
@@ -100,7 +100,7 @@ class ProbeBatch:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Lifetime:
+class MachineLifetime:
     """A machine of ``market`` ran from ``begin`` to ``end``, and was ``lost`` then or watched no further."""
 
     market: Market
@@ -117,7 +117,7 @@ class LifetimeBatch:
     """
 
     source: str
-    lifetimes: tuple[Lifetime, ...]
+    lifetimes: tuple[MachineLifetime, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +162,5 @@ class UnreadableBatch:
     """Rows of one source's answers that could not be read as what they should be; for the quarantine."""
 
     source: str
-    rows: tuple[Unreadable, ...]
+    rows: tuple[UnreadableRow, ...]
     observed: Instant

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from pricing_data.formats.batches import Lifetime, Probe
-from pricing_data.formats.csv_columns import Table
+from pricing_data.formats.batches import MachineLifetime, Probe
+from pricing_data.formats.csv_columns import CsvTable
 from pricing_data.formats.quality import Flaw, Ints
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market
@@ -40,7 +40,7 @@ class Sightings:
     """
 
     probes: tuple[Probe, ...]
-    lifetimes: tuple[Lifetime, ...]
+    lifetimes: tuple[MachineLifetime, ...]
     flawed: Mapping[Flaw, Ints]
     """The lines that have each flaw."""
 
@@ -50,24 +50,26 @@ def is_of_sightings(header: Sequence[str]) -> bool:
     return set(PROBE_COLUMNS) <= set(header) or set(LIFETIME_COLUMNS) <= set(header)
 
 
-def read_sightings(table: Table, now: Instant | None = None) -> Sightings:
+def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
     """Every row of ``table``, of which ``is_of_sightings`` holds; what is later than ``now`` is flawed."""
     flawed: dict[Flaw, list[int]] = {}
     probes: tuple[Probe, ...] = ()
-    lifetimes: tuple[Lifetime, ...] = ()
+    lifetimes: tuple[MachineLifetime, ...] = ()
     if set(PROBE_COLUMNS) <= set(table.header):
-        told = _first_of_each_moment(_good(table, PROBE_COLUMNS, _probe, flawed), flawed)
-        probes = tuple(_known(told, lambda row: row.at, now, flawed))
+        told = _first_of_each_moment(_readable_rows(table, PROBE_COLUMNS, _parse_probe, flawed), flawed)
+        probes = tuple(_rows_until(told, lambda row: row.at, now, flawed))
     else:
-        lives = _good(table, LIFETIME_COLUMNS, _lifetime, flawed)
-        lifetimes = tuple(_known(lives, lambda row: row.end, now, flawed))
+        lives = _readable_rows(table, LIFETIME_COLUMNS, _parse_lifetime, flawed)
+        lifetimes = tuple(_rows_until(lives, lambda row: row.end, now, flawed))
     lines = {flaw: np.array(numbers, np.int64) for flaw, numbers in flawed.items()}
     if len(table.misshapen):
         lines[Flaw.FIELDS] = table.misshapen
     return Sightings(probes, lifetimes, lines)
 
 
-def observations(probes: Iterable[Probe], lifetimes: Iterable[Lifetime], nodes: int = 1) -> Observations:
+def build_observations(
+    probes: Iterable[Probe], lifetimes: Iterable[MachineLifetime], nodes: int = 1
+) -> Observations:
     """The spells of every market: of its probes, available with ``nodes`` instances, and of its machines.
 
     Of several probes of one moment the one that found least counts.
@@ -79,16 +81,16 @@ def observations(probes: Iterable[Probe], lifetimes: Iterable[Lifetime], nodes: 
     lives: dict[Market, list[tuple[int, int, bool]]] = {}
     for life in lifetimes:
         lives.setdefault(life.market, []).append((life.begin, life.end, life.lost))
-    probed = Observations.of({market: _spells(seen, nodes) for market, seen in looks.items()})
-    lived = {market: Spells.of(*zip(*found, strict=True)) for market, found in lives.items()}
-    return probed.beside(Observations.of(lived))
+    probed = Observations.from_spells({market: _probed_spells(seen, nodes) for market, seen in looks.items()})
+    lived = {market: Spells.from_columns(*zip(*found, strict=True)) for market, found in lives.items()}
+    return probed.merge_with(Observations.from_spells(lived))
 
 
-def _spells(seen: Mapping[int, int], nodes: int) -> Spells:
+def _probed_spells(seen: Mapping[int, int], nodes: int) -> Spells:
     times = np.array(sorted(seen), np.int64)
     counts = np.array([seen[moment] for moment in times.tolist()])
     usual_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return Spells.probed(times, counts >= nodes, PAUSE_LOOKS * usual_s)
+    return Spells.from_probes(times, counts >= nodes, PAUSE_LOOKS * usual_s)
 
 
 _Row = TypeVar("_Row")
@@ -102,8 +104,8 @@ class _BadRow(Exception):
         self.flaw = flaw
 
 
-def _good(
-    table: Table,
+def _readable_rows(
+    table: CsvTable,
     columns: Sequence[str],
     read: Callable[..., _Row],
     flawed: dict[Flaw, list[int]],
@@ -117,7 +119,7 @@ def _good(
             flawed.setdefault(bad.flaw, []).append(line)
 
 
-def _known(
+def _rows_until(
     rows: _Numbered[_Row],
     seen_at: Callable[[_Row], Instant],
     now: Instant | None,
@@ -141,30 +143,30 @@ def _first_of_each_moment(rows: _Numbered[Probe], flawed: dict[Flaw, list[int]])
             flawed.setdefault(Flaw.OTHER_COUNT, []).append(line)
 
 
-def _probe(at: str, cloud: str, region: str, zone: str, instance_type: str, available: str) -> Probe:
+def _parse_probe(at: str, cloud: str, region: str, zone: str, instance_type: str, available: str) -> Probe:
     if not available.isdecimal() or len(available) > len(str(_MOST_INSTANCES)):
         raise _BadRow(Flaw.COUNT)
-    return Probe(_market(cloud, region, zone, instance_type), _instant(at), int(available))
+    return Probe(_parse_market(cloud, region, zone, instance_type), _parse_instant(at), int(available))
 
 
-def _lifetime(
+def _parse_lifetime(
     cloud: str, region: str, zone: str, instance_type: str, begin: str, end: str, lost: str
-) -> Lifetime:
+) -> MachineLifetime:
     if lost not in ("0", "1"):
         raise _BadRow(Flaw.LOST)
-    since, until = _instant(begin), _instant(end)
+    since, until = _parse_instant(begin), _parse_instant(end)
     if until < since:
         raise _BadRow(Flaw.BACKWARDS)
-    return Lifetime(_market(cloud, region, zone, instance_type), since, until, lost == "1")
+    return MachineLifetime(_parse_market(cloud, region, zone, instance_type), since, until, lost == "1")
 
 
-def _market(*names: str) -> Market:
+def _parse_market(*names: str) -> Market:
     if not all(names):
         raise _BadRow(Flaw.NAME)
     return Market(*names)
 
 
-def _instant(text: str) -> Instant:
+def _parse_instant(text: str) -> Instant:
     try:
         return parse_instant(text)
     except (ValueError, OverflowError) as error:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from pricing_data.errors import TraceError
-from pricing_data.formats.quality import Flaw, Ints, Mask, Unreadable
+from pricing_data.formats.quality import Flaw, Ints, Mask, UnreadableRow
 from pricing_data.model.market import Prices, Times
 from pricing_data.model.units import parse_instant
 
@@ -29,7 +29,7 @@ _DIGITS: Final = str.maketrans("123456789", "0" * 9)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CsvTable:
     """The rows of a file that have as many fields as its header, and where the others are."""
 
     header: tuple[str, ...]
@@ -42,23 +42,23 @@ class Table:
     """The file; line n of it is ``lines[n - 1]``."""
 
     @classmethod
-    def parse(cls, name: str, lines: Sequence[str]) -> Table:
+    def parse(cls, name: str, lines: Sequence[str]) -> CsvTable:
         """Raises TraceError where there is no header, or a column stands in it twice."""
         if not lines:
             raise TraceError(name, None, "an empty file", "a header and rows", "Fetch the file again.")
-        header = tuple(field.strip() for field in next(_csv(name, lines[:1], before=0), ()))
+        header = tuple(field.strip() for field in next(_read_csv(name, lines[:1], before=0), ()))
         twice = [column for column in header if header.count(column) > 1]
         if twice:
             found = f"the column {twice[0][:80]!r} twice"
             raise TraceError(name, 1, found, "each column once", "Rename its columns.")
-        return cls(header, *_rows(name, header, lines), lines)
+        return cls(header, *_split_rows(name, header, lines), lines)
 
     @property
-    def count(self) -> int:
+    def row_count(self) -> int:
         """All lines but the header, whether they fit it or not."""
         return len(self.numbers) + len(self.misshapen)
 
-    def coded(self, name: str) -> tuple[Sequence[str], Ints]:
+    def encode_column(self, name: str) -> tuple[Sequence[str], Ints]:
         """The different texts of a column as they come, and each row's place among them."""
         column = self.columns[name]
         code_of = {text: code for code, text in enumerate(dict.fromkeys(column))}
@@ -66,21 +66,21 @@ class Table:
 
     def is_in(self, name: str, values: Collection[str]) -> Mask:
         """For each row, whether its ``name`` is one of ``values``."""
-        texts, codes = self.coded(name)
+        texts, codes = self.encode_column(name)
         return np.array([text in values for text in texts], np.bool_)[codes]
 
-    def times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
+    def read_times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
         """The instants in a column of the ``taken`` rows, and which of them could be read."""
-        return parsed_times(tuple(compress(self.columns[name], taken)))
+        return parse_times(tuple(compress(self.columns[name], taken)))
 
-    def prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+    def read_prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
         """The prices, which of them could be read, and which of the ``taken`` rows list one at all."""
-        return parsed_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
+        return parse_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
 
-    def unreadable(self, flaws: Mapping[Flaw, Ints]) -> tuple[Unreadable, ...]:
+    def unreadable_rows(self, flaws: Mapping[Flaw, Ints]) -> tuple[UnreadableRow, ...]:
         """The lines with these numbers, as they stand."""
         return tuple(
-            Unreadable(flaw, self.lines[number - 1], number)
+            UnreadableRow(flaw, self.lines[number - 1], number)
             for flaw, numbers in flaws.items()
             for number in numbers.tolist()
         )
@@ -88,19 +88,19 @@ class Table:
 
 def read_lines(path: Path, name: str) -> list[str]:
     """The lines of a price file."""
-    return text_of(path, name, A_PRICE_FILE).splitlines()
+    return read_text(path, name, A_PRICE_FILE).splitlines()
 
 
-def text_of(path: Path, name: str, expected: str) -> str:
+def read_text(path: Path, name: str, expected: str) -> str:
     """The decoded, decompressed content. A file is gzip if it begins like gzip, whatever it is called.
 
     Raises TraceError, which says what was ``expected``, where it cannot be read as text.
     """
-    return decoded(content_of(path, name, expected), name, expected)
+    return decode_text(read_content(path, name, expected), name, expected)
 
 
-def content_of(path: Path, name: str, expected: str) -> bytes:
-    """The decompressed content. Raises TraceError as ``text_of``."""
+def read_content(path: Path, name: str, expected: str) -> bytes:
+    """The decompressed content. Raises TraceError as ``read_text``."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -117,8 +117,8 @@ def content_of(path: Path, name: str, expected: str) -> bytes:
     return content
 
 
-def decoded(content: bytes, name: str, expected: str) -> str:
-    """The content as text, which may not be binary. Raises TraceError as ``text_of``."""
+def decode_text(content: bytes, name: str, expected: str) -> str:
+    """The content as text, which may not be binary. Raises TraceError as ``read_text``."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,19 +135,19 @@ _Rows = tuple[Mapping[str, Sequence[str]], Ints, Ints]
 """Columns, the lines they are from, and the lines that have another number of fields."""
 
 
-def _rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
+def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
     """Without the csv reader where nothing is quoted and every line is whole: as nearly always, and fast."""
     body, commas = lines[1:], len(header) - 1
     together = ",".join(body)
     whole = set(map(str.count, body, repeat(","))) == {commas}
     if not whole or '"' in together or ", " in together:
-        return _csv_rows(header, list(_csv(name, body, before=1)))
+        return _csv_rows(header, list(_read_csv(name, body, before=1)))
     fields = together.split(",")
     columns = {name: fields[place :: len(header)] for place, name in enumerate(header)}
     return columns, np.arange(2, len(lines) + 1), np.empty(0, np.int64)
 
 
-def _csv(name: str, lines: Sequence[str], before: int) -> Iterator[list[str]]:
+def _read_csv(name: str, lines: Sequence[str], before: int) -> Iterator[list[str]]:
     """``before``: lines of the file before these."""
     reader = csv.reader(lines, skipinitialspace=True)
     try:
@@ -165,7 +165,7 @@ def _csv_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> _Rows:
     return columns, np.array(good, np.int64), np.array(bad, np.int64)
 
 
-def parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
+def parse_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     """Instants, and which of them could be read."""
     known = np.ones(len(texts), np.bool_)
     if "".join(texts).translate(_DIGITS) == _WHOLE_SECONDS * len(texts):
@@ -184,7 +184,7 @@ def parsed_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     return values, known
 
 
-def parsed_prices(texts: Sequence[str | bytes], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+def parse_prices(texts: Sequence[str | bytes], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
     """Prices, which of them could be read, and which rows list a price at all."""
     known = np.ones(len(texts), np.bool_)
     listed = np.ones(len(texts), np.bool_)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pricing_data.formats.csv_columns import A_PRICE_FILE, Table, content_of, decoded, parsed_prices
+from pricing_data.formats.csv_columns import A_PRICE_FILE, CsvTable, decode_text, parse_prices, read_content
 from pricing_data.formats.quality import Ints, Mask
 from pricing_data.model.market import Prices, Times
 
@@ -44,38 +44,38 @@ class Holds(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LargeTable(Table):
+class LargeTable(CsvTable):
     """A plain file. ``columns`` has none that hold nothing."""
 
-    def coded(self, name: str) -> tuple[Sequence[str], Ints]:
+    def encode_column(self, name: str) -> tuple[Sequence[str], Ints]:
         import pandas as pd
 
         column: Any = self.columns[name]
         codes, texts = pd.factorize(column)
         return texts.tolist(), codes.astype(np.int64)
 
-    def times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
+    def read_times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
         column: Any = self.columns[name]
         found = column[taken]
         return found, np.ones(len(found), np.bool_)
 
-    def prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
+    def read_prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
         column: Any = self.columns[name]
-        return parsed_prices(column[taken].tolist(), may_be_empty=may_be_empty)
+        return parse_prices(column[taken].tolist(), may_be_empty=may_be_empty)
 
 
-def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = LARGE) -> Table:
+def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = LARGE) -> CsvTable:
     """Reads a price file; ``holds`` says of each column that may be asked for what it is read for.
 
     A file of ``large`` bytes is read by pandas if it is plain. Raises TraceError where it cannot be read,
     and as ``Table.parse``.
     """
-    content = content_of(path, name, A_PRICE_FILE)
+    content = read_content(path, name, A_PRICE_FILE)
     columns = _plain_columns(content, name, holds) if len(content) >= large else None
-    lines = decoded(content, name, A_PRICE_FILE).splitlines()
+    lines = decode_text(content, name, A_PRICE_FILE).splitlines()
     if columns is None:
-        return Table.parse(name, lines)
-    header = Table.parse(name, lines[:1]).header
+        return CsvTable.parse(name, lines)
+    header = CsvTable.parse(name, lines[:1]).header
     return LargeTable(header, columns, np.arange(2, len(lines) + 1), np.empty(0, np.int64), lines)
 
 
@@ -84,7 +84,7 @@ def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Map
     header_ends = content.find(b"\n")
     if header_ends < 0 or not content.isascii() or any(odd in content for odd in _NOT_PLAIN):
         return None
-    header = Table.parse(name, [content[:header_ends].decode("ascii")]).header
+    header = CsvTable.parse(name, [content[:header_ends].decode("ascii")]).header
     kinds = [holds.get(column, Holds.NOTHING) for column in header]
 
     import pandas as pd
@@ -115,14 +115,14 @@ def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Map
             columns[column] = names
         elif kind is not Holds.NOTHING:
             fields = frame[place].to_numpy()
-            found = _moments(fields) if kind is Holds.TIME else _whole(fields)
+            found = _parse_moments(fields) if kind is Holds.TIME else _untruncated(fields)
             if found is None:
                 return None
             columns[column] = found
     return columns
 
 
-def _moments(fields: Any) -> Times | None:
+def _parse_moments(fields: Any) -> Times | None:
     if fields.tobytes().translate(_DIGITS) != (_TIME + b"\0") * len(fields):
         return None
     try:
@@ -132,6 +132,6 @@ def _moments(fields: Any) -> Times | None:
     return np.asarray(moments.astype(np.int64))
 
 
-def _whole(fields: Any) -> Any | None:
+def _untruncated(fields: Any) -> Any | None:
     """The fields; None where one may be longer than what was read of it."""
     return fields if np.strings.str_len(fields).max(initial=0) < fields.itemsize else None

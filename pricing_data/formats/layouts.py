@@ -46,7 +46,7 @@ _ZONE_ID: Final = re.compile(r"([a-z]{2})([nsewc]{1,2})(\d+)-az\d+")
 _COMPASS: Final = {"n": "north", "s": "south", "e": "east", "w": "west", "c": "central"}
 
 
-def _aws(region: str, zone: str, instance_type: str) -> Market:
+def _aws_market(region: str, zone: str, instance_type: str) -> Market:
     return Market("aws", region, zone, instance_type)
 
 
@@ -76,11 +76,11 @@ def _aws_by_label(label: str, instance_type: str) -> Market:
     return Market("aws", region, region, instance_type)
 
 
-def _gcp(region: str, machine_type: str) -> Market:
+def _gcp_market(region: str, machine_type: str) -> Market:
     return Market("gcp", region, region, machine_type)
 
 
-def _azure(region: str, sku: str) -> Market:
+def _azure_market(region: str, sku: str) -> Market:
     return Market("azure", region, region, sku)
 
 
@@ -99,7 +99,7 @@ LAYOUTS: Final = (
         price="price_usd_hour",
         also=("product",),
         semantics=Semantics.EVENT_STREAM,
-        market=_aws,
+        market=_aws_market,
     ),
     Layout(
         time="timestamp_utc",
@@ -115,7 +115,7 @@ LAYOUTS: Final = (
         price="spot_usd_hour",
         also=(),
         semantics=Semantics.POLLED,
-        market=_azure,
+        market=_azure_market,
     ),
     Layout(
         time="observed_utc",
@@ -123,7 +123,7 @@ LAYOUTS: Final = (
         price="spot_usd_hour",
         also=("ondemand_usd_hour",),
         semantics=Semantics.POLLED,
-        market=_gcp,
+        market=_gcp_market,
         on_demand="ondemand_usd_hour",
     ),
     Layout(
@@ -140,11 +140,11 @@ LAYOUTS: Final = (
         price="lowpriority_usd_hour",
         also=(),
         semantics=Semantics.POLLED,
-        market=_azure,
+        market=_azure_market,
     ),
 )
 
 
-def recognised(header: Sequence[str]) -> Layout | None:
+def recognise_layout(header: Sequence[str]) -> Layout | None:
     """The layout whose columns are all in ``header``; None where there is none."""
     return next((layout for layout in LAYOUTS if set(layout.columns) <= set(header)), None)

@@ -57,7 +57,7 @@ class Flaw(StrEnum):
     RELISTED = "first row after it was not listed"
 
     @property
-    def quarantines(self) -> bool:
+    def is_quarantining(self) -> bool:
         """Whether such a row is kept out of the series."""
         return self not in _KEPT
 
@@ -73,7 +73,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FlawFinding:
     """``count`` rows share this flaw; the first few of them are shown."""
 
     kind: Flaw
@@ -82,7 +82,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ParsedRows:
     """Parsed rows in file order, column by column, all of shape (n,).
 
     ``codes`` number the markets from 0. ``listed`` is False where the source said that the market had no
@@ -97,7 +97,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class MarketSteps:
     """The believed rows of one market: its price steps, and when it was seen to be gone again."""
 
     series: Series
@@ -105,13 +105,13 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sorted:
+class SortedRows:
     """What became of the rows: each is used, counted here, or on a line with a quarantining flaw.
 
     Arrays are by market code, (m,): m is above the highest code.
     """
 
-    steps: Mapping[int, Steps]
+    steps: Mapping[int, MarketSteps]
     """By market code."""
     flaws: Mapping[Flaw, Ints]
     """The lines that have each flaw."""
@@ -126,7 +126,7 @@ class Sorted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRow:
     """A row of an answer, or a line of a file, that says nothing anybody understands."""
 
     reason: Flaw
@@ -136,55 +136,55 @@ class Unreadable:
     """Counted from 1; 0 where it is no line of a file."""
 
 
-def finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> Finding:
+def make_finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> FlawFinding:
     """Count ``lines`` and quote the first of them."""
     ordered = sorted(lines)
-    return Finding(kind, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
+    return FlawFinding(kind, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
 
 
-def sort_out(rows: Rows, silence_s: int | None = None) -> Sorted:
+def sort_rows(rows: ParsedRows, silence_s: int | None = None) -> SortedRows:
     """Quarantine what cannot be believed, order the rest, and keep the rows that change a price.
 
     A market without a row for more than ``silence_s`` gets a finding; None where rows are not due. What
     becomes of a row depends on rows of its own market alone.
     """
     size = int(rows.codes.max(initial=-1)) + 1
-    flaws, bad = _unbelievable(rows)
-    rows = _without(rows, bad)
+    flaws, bad = _find_unbelievable(rows)
+    rows = _drop_rows(rows, bad)
     by_market = np.argsort(rows.codes.astype(np.int16) if size < 2**15 else rows.codes, kind="stable")
     late = _out_of_order(rows, by_market)
     flaws[Flaw.UNORDERED] = rows.lines[late]
     if late.any():
         by_market = np.lexsort((rows.times, rows.codes))  # stable: the file's order breaks ties
-    rows = _take(rows, by_market)
+    rows = _take_rows(rows, by_market)
     first_of_moment = _first_of_moment(rows)
     repeated = first_of_moment != np.arange(len(rows.lines))
     same = _same_price(rows, first_of_moment)
     flaws[Flaw.CONFLICT] = rows.lines[repeated & ~same]
-    kept = _without(rows, repeated)
+    kept = _drop_rows(rows, repeated)
     if silence_s is not None:
         flaws[Flaw.SILENCE] = kept.lines[1:][(np.diff(kept.codes) == 0) & (np.diff(kept.times) > silence_s)]
-    changed = _changes(kept)
+    changed = _price_changes(kept)
 
-    def count(codes: Ints) -> Ints:
+    def count_by_market(codes: Ints) -> Ints:
         return np.bincount(codes, minlength=size).astype(np.int64)
 
     first, last = np.full(size, NO_FIRST, np.int64), np.full(size, NO_LAST, np.int64)
     first[kept.codes[::-1]] = kept.times[::-1]  # rows are ordered by time, and what is written last stays
     last[kept.codes] = kept.times
-    return Sorted(
+    return SortedRows(
         steps=_per_market(kept, changed),
         flaws={flaw: lines for flaw, lines in flaws.items() if len(lines)},
-        used=count(kept.codes[changed & kept.listed]),
-        heartbeats=count(kept.codes[~changed & kept.listed]),
-        duplicates=count(rows.codes[repeated & same]),
-        unlisted=count(kept.codes[~kept.listed]),
+        used=count_by_market(kept.codes[changed & kept.listed]),
+        heartbeats=count_by_market(kept.codes[~changed & kept.listed]),
+        duplicates=count_by_market(rows.codes[repeated & same]),
+        unlisted=count_by_market(kept.codes[~kept.listed]),
         first=first,
         last=last,
     )
 
 
-def _unbelievable(rows: Rows) -> tuple[dict[Flaw, Ints], Mask]:
+def _find_unbelievable(rows: ParsedRows) -> tuple[dict[Flaw, Ints], Mask]:
     not_finite = ~np.isfinite(rows.prices)
     with np.errstate(invalid="ignore"):
         negative = rows.prices < 0
@@ -199,8 +199,8 @@ def _unbelievable(rows: Rows) -> tuple[dict[Flaw, Ints], Mask]:
     return {flaw: rows.lines[mask] for flaw, mask in masks.items()}, bad
 
 
-def _take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
-    return Rows(
+def _take_rows(rows: ParsedRows, index: npt.NDArray[np.intp]) -> ParsedRows:
+    return ParsedRows(
         lines=rows.lines[index],
         codes=rows.codes[index],
         times=rows.times[index],
@@ -209,11 +209,11 @@ def _take(rows: Rows, index: npt.NDArray[np.intp]) -> Rows:
     )
 
 
-def _without(rows: Rows, some: Mask) -> Rows:
-    return _take(rows, np.flatnonzero(~some)) if some.any() else rows
+def _drop_rows(rows: ParsedRows, some: Mask) -> ParsedRows:
+    return _take_rows(rows, np.flatnonzero(~some)) if some.any() else rows
 
 
-def _out_of_order(rows: Rows, by_market: npt.NDArray[np.intp]) -> Mask:
+def _out_of_order(rows: ParsedRows, by_market: npt.NDArray[np.intp]) -> Mask:
     """Rows with an earlier time than some row of their market that stands before them in the file.
 
     ``by_market``: the rows' places, by market and then as in the file.
@@ -228,7 +228,7 @@ def _out_of_order(rows: Rows, by_market: npt.NDArray[np.intp]) -> Mask:
     return late
 
 
-def _first_of_moment(rows: Rows) -> Ints:
+def _first_of_moment(rows: ParsedRows) -> Ints:
     """For each row, the index of the first row of the same market and moment. Rows are ordered."""
     index = np.arange(len(rows.lines))
     repeats = np.zeros(len(index), dtype=np.bool_)
@@ -236,11 +236,11 @@ def _first_of_moment(rows: Rows) -> Ints:
     return np.asarray(np.maximum.accumulate(np.where(repeats, 0, index)), dtype=np.int64)
 
 
-def _same_price(rows: Rows, other: Ints) -> Mask:
+def _same_price(rows: ParsedRows, other: Ints) -> Mask:
     return np.asarray((rows.prices == rows.prices[other]) & (rows.listed == rows.listed[other]))
 
 
-def _changes(rows: Rows) -> Mask:
+def _price_changes(rows: ParsedRows) -> Mask:
     """False for heartbeats: the market's row before says the same."""
     changed = np.ones(len(rows.lines), dtype=np.bool_)
     before = np.maximum(np.arange(len(changed)) - 1, 0)
@@ -248,9 +248,9 @@ def _changes(rows: Rows) -> Mask:
     return changed
 
 
-def _per_market(rows: Rows, changed: Mask) -> dict[int, Steps]:
-    steps: dict[int, Steps] = {}
-    rows = _take(rows, np.flatnonzero(changed))
+def _per_market(rows: ParsedRows, changed: Mask) -> dict[int, MarketSteps]:
+    steps: dict[int, MarketSteps] = {}
+    rows = _take_rows(rows, np.flatnonzero(changed))
     if len(rows.codes) == 0:
         return steps
     borders = np.flatnonzero(np.diff(rows.codes)) + 1
@@ -259,5 +259,5 @@ def _per_market(rows: Rows, changed: Mask) -> dict[int, Steps]:
         if listed.any():
             series = Series(times[listed], rows.prices[begin:end][listed])
             gone = times[~listed & (times > series.times[0])]
-            steps[int(rows.codes[begin])] = Steps(series, gone)
+            steps[int(rows.codes[begin])] = MarketSteps(series, gone)
     return steps

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pricing_data.formats.batches import ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
-from pricing_data.formats.csv_columns import Table
-from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.formats.csv_columns import CsvTable
+from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 
@@ -49,10 +49,10 @@ class Facts:
     rates: tuple[Rate, ...]
     list_prices: tuple[ListPrice, ...]
     types: tuple[TypeRow, ...]
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[UnreadableRow, ...]
     rows_left_out: int
 
-    def batches(self, source: str, observed: Instant) -> tuple[RateBatch | OnDemandBatch | TypeBatch, ...]:
+    def as_batches(self, source: str, observed: Instant) -> tuple[RateBatch | OnDemandBatch | TypeBatch, ...]:
         """Those that are not empty."""
         return (
             *((RateBatch(source, self.rates),) if self.rates else ()),
@@ -61,16 +61,16 @@ class Facts:
         )
 
 
-def read_facts(table: Table, layout: FactLayout, as_of: Instant) -> Facts:
+def read_facts(table: CsvTable, layout: FactLayout, as_of: Instant) -> Facts:
     """Every row of ``table``. ``as_of``: the date of what has none."""
     found: list[Fact] = []
-    odd: list[Unreadable] = list(table.unreadable({Flaw.FIELDS: table.misshapen}))
+    odd: list[UnreadableRow] = list(table.unreadable_rows({Flaw.FIELDS: table.misshapen}))
     left_out = 0
     for number, fields in zip(table.numbers.tolist(), zip(*table.columns.values(), strict=True), strict=True):
         try:
             fact = layout.read(dict(zip(table.columns, fields, strict=True)), as_of)
         except (ValueError, OverflowError) as error:
-            odd.append(Unreadable(Flaw.NOT_UNDERSTOOD, f"{error}: {table.lines[number - 1]}", number))
+            odd.append(UnreadableRow(Flaw.NOT_UNDERSTOOD, f"{error}: {table.lines[number - 1]}", number))
             continue
         if fact is None:
             left_out += 1
@@ -85,7 +85,7 @@ def read_facts(table: Table, layout: FactLayout, as_of: Instant) -> Facts:
     )
 
 
-def _advisor(row: _Row, _: Instant) -> Rate | None:
+def _parse_advisor(row: _Row, _: Instant) -> Rate | None:
     if row["os"] != "Linux":
         return None
     end, band = parse_instant(row["snapshot_date"]), _BANDS.get(row["interruption_bucket"])
@@ -95,29 +95,29 @@ def _advisor(row: _Row, _: Instant) -> Rate | None:
     return Rate(market, Instant(end - _MONTH_S), end, *band, Seconds(float(_MONTH_S)), end)
 
 
-def _on_demand(row: _Row, as_of: Instant) -> ListPrice:
+def _parse_on_demand(row: _Row, as_of: Instant) -> ListPrice:
     price = UsdPerHour(float(row["ondemand_usd_hour"]))
     return ListPrice("aws", row["region"], row["instance_type"], price, as_of)
 
 
-def _aws_type(row: _Row, _: Instant) -> TypeRow:
+def _parse_aws_type(row: _Row, _: Instant) -> TypeRow:
     gpus = int(row["gpu_count"] or 0)
     found = InstanceType("aws", row["instance_type"], int(row["vcpus"]), float(row["memory_gib"]), gpus)
     return TypeRow(found, row["gpu_name"])
 
 
-def _type_without_gpus(cloud: str, name: str, vcpus: str, memory: str) -> Callable[[_Row, Instant], TypeRow]:
+def _type_parser(cloud: str, name: str, vcpus: str, memory: str) -> Callable[[_Row, Instant], TypeRow]:
     """Of a table with these columns, which says nothing of GPUs."""
 
-    def read(row: _Row, _: Instant) -> TypeRow:
+    def parse_type(row: _Row, _: Instant) -> TypeRow:
         if _WITH_GPUS[cloud].match(row[name]):
             raise ValueError("how many GPUs it has is not said")
         return TypeRow(InstanceType(cloud, row[name], int(row[vcpus]), float(row[memory])))
 
-    return read
+    return parse_type
 
 
-def _gcp_type(row: _Row, _: Instant) -> TypeRow:
+def _parse_gcp_type(row: _Row, _: Instant) -> TypeRow:
     models = {name: int(count) for name, count in row.items() if name not in _NO_GPUS and count}
     gpus = sum(models.values())
     found = InstanceType("gcp", row["machine_type"], int(row["cpu"]), float(row["ram"]), gpus)
@@ -125,21 +125,21 @@ def _gcp_type(row: _Row, _: Instant) -> TypeRow:
 
 
 FACT_LAYOUTS: Final = (
-    FactLayout(("snapshot_date", "region", "os", "instance_type", "interruption_bucket"), True, _advisor),
-    FactLayout(("region", "instance_type", "ondemand_usd_hour"), False, _on_demand),
-    FactLayout(("instance_type", "vcpus", "memory_gib", "gpu_name", "gpu_count"), False, _aws_type),
+    FactLayout(
+        ("snapshot_date", "region", "os", "instance_type", "interruption_bucket"), True, _parse_advisor
+    ),
+    FactLayout(("region", "instance_type", "ondemand_usd_hour"), False, _parse_on_demand),
+    FactLayout(("instance_type", "vcpus", "memory_gib", "gpu_name", "gpu_count"), False, _parse_aws_type),
     FactLayout(
         ("instance_type", "vcpus", "ram_gb"),
         False,
-        _type_without_gpus("aws", "instance_type", "vcpus", "ram_gb"),
+        _type_parser("aws", "instance_type", "vcpus", "ram_gb"),
     ),
-    FactLayout(
-        ("Name", "vCPUs", "MemoryGB"), False, _type_without_gpus("azure", "Name", "vCPUs", "MemoryGB")
-    ),
-    FactLayout(("machine_type", "cpu", "ram"), False, _gcp_type),
+    FactLayout(("Name", "vCPUs", "MemoryGB"), False, _type_parser("azure", "Name", "vCPUs", "MemoryGB")),
+    FactLayout(("machine_type", "cpu", "ram"), False, _parse_gcp_type),
 )
 
 
-def fact_layout(header: Sequence[str]) -> FactLayout | None:
+def recognise_facts(header: Sequence[str]) -> FactLayout | None:
     """The layout whose columns are all in ``header``; None where there is none."""
     return next((layout for layout in FACT_LAYOUTS if set(layout.columns) <= set(header)), None)

@@ -29,7 +29,7 @@ REPEATS: Final = "aws"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Claim:
+class SourceClaim:
     """What one source says of one market; ``prices`` are NaN where it was no longer listed."""
 
     source: str
@@ -41,10 +41,10 @@ class Claim:
     """Whether it would have repeated a price that had not changed, were it an event stream."""
 
     @property
-    def rank(self) -> tuple[bool, bool, int, str]:
-        return rank(self.source, self.semantics, self.approximate, len(self.times))
+    def source_rank(self) -> tuple[bool, bool, int, str]:
+        return rank_source(self.source, self.semantics, self.approximate, len(self.times))
 
-    def covers(self, times: Times) -> Mask:
+    def covered_times(self, times: Times) -> Mask:
         """Which of ``times`` lie where this source is not silent."""
         begins = np.ones(len(self.times), np.bool_)
         if self.semantics is Semantics.EVENT_STREAM and self.repeats:
@@ -57,39 +57,41 @@ class Claim:
         return np.asarray((index >= 0) & (times <= last[np.maximum(index, 0)]))
 
 
-def rank(source: str, semantics: Semantics, approximate: bool, rows: int) -> tuple[bool, bool, int, str]:
+def rank_source(
+    source: str, semantics: Semantics, approximate: bool, rows: int
+) -> tuple[bool, bool, int, str]:
     """Sorts the source to be believed first."""
     return semantics is Semantics.POLLED, approximate, -rows, source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Account:
+class MergedSeries:
     """The rows that are believed, in order of time, and which of the claims each is from."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[SourceClaim, ...]
     """By rank."""
     times: Times
     prices: Prices
     by: Ints
 
 
-def reconciled(claims: Sequence[Claim]) -> Account:
+def merge_claims(claims: Sequence[SourceClaim]) -> MergedSeries:
     """One account of a market out of several; none of the claims is without rows."""
-    ranked = tuple(sorted(claims, key=lambda claim: claim.rank))
+    ranked = tuple(sorted(claims, key=lambda claim: claim.source_rank))
     kept = []
     for place, claim in enumerate(ranked):
         mine = np.ones(len(claim.times), np.bool_)
         for better in ranked[:place]:
-            mine &= ~better.covers(claim.times)
+            mine &= ~better.covered_times(claim.times)
         kept.append(mine)
     times = np.concatenate([claim.times[mine] for claim, mine in zip(ranked, kept, strict=True)])
     prices = np.concatenate([claim.prices[mine] for claim, mine in zip(ranked, kept, strict=True)])
     by = np.repeat(np.arange(len(ranked)), [int(mine.sum()) for mine in kept])
     order = np.argsort(times, kind="stable")
-    return Account(ranked, times[order], prices[order], by[order])
+    return MergedSeries(ranked, times[order], prices[order], by[order])
 
 
-def steps(times: Times, prices: Prices) -> tuple[Times, Prices]:
+def drop_repeats(times: Times, prices: Prices) -> tuple[Times, Prices]:
     """Without the rows that repeat the price before, nor those that say the market was no longer listed."""
     if len(times) == 0:
         return times, prices

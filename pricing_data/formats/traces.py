@@ -17,10 +17,10 @@ import numpy as np
 
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.formats import quality
-from pricing_data.formats.csv_columns import Table
+from pricing_data.formats.csv_columns import CsvTable
 from pricing_data.formats.large_csv import Holds, read_table
-from pricing_data.formats.layouts import LAYOUTS, Layout, Semantics, recognised
-from pricing_data.formats.quality import Finding, Flaw, Mask
+from pricing_data.formats.layouts import LAYOUTS, Layout, Semantics, recognise_layout
+from pricing_data.formats.quality import Flaw, FlawFinding, Mask
 from pricing_data.formats.source_priority import SILENCE_S
 from pricing_data.model.market import Market, PriceHistory, Prices, Series, Times
 from pricing_data.model.units import Instant
@@ -54,7 +54,7 @@ class Recording:
     series: Mapping[Market, Series]
     delisted: Mapping[Market, Times]
     """When a market that had a price was seen without one (often never); its series does not show it."""
-    findings: tuple[Finding, ...]
+    findings: tuple[FlawFinding, ...]
     rows_read: int
     rows_used: int
     rows_heartbeat: int
@@ -68,7 +68,7 @@ class Recording:
 
     @property
     def history(self) -> PriceHistory:
-        return PriceHistory.of(self.series)
+        return PriceHistory.from_series(self.series)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,24 +96,24 @@ class SortedFile:
     first: Times
     """Of believed rows; ``quality.NO_FIRST`` and ``NO_LAST`` where a market has none."""
     last: Times
-    flaws: Mapping[Flaw, Mapping[int, Finding]]
+    flaws: Mapping[Flaw, Mapping[int, FlawFinding]]
     """By place in ``markets``; ``NO_MARKET`` for lines that name none."""
     rows_read: int
 
-    def pick(self, only: Filter | None, *, generated: bool = False) -> Recording:
+    def pick_markets(self, only: Filter | None, *, generated: bool = False) -> Recording:
         """Returns the recording of the markets that ``only`` picks; None: of all.
 
         Raises TraceError where these have no price, NoSuchMarket where the file has no row of them.
         """
         places = [place for place, found in enumerate(self.markets) if only is None or only(found)]
-        findings = self._findings(places)
+        findings = self._merge_findings(places)
         where = np.array(places, np.int64)
         misshapen = sum(found.count for found in self.flaws.get(Flaw.FIELDS, {}).values())
         taken = int(self.taken[where].sum())
         ends, delisted_ends = [0, *self.ends.tolist()], [0, *self.delisted_ends.tolist()]
         stepping = [place for place in places if ends[place] < ends[place + 1]]
         if not stepping:
-            raise _nothing_usable(self.label, findings, self.markets, taken)
+            raise _unusable_error(self.label, findings, self.markets, taken)
         return Recording(
             label=self.label,
             semantics=self.semantics,
@@ -134,13 +134,13 @@ class SortedFile:
             rows_heartbeat=int(self.heartbeats[where].sum()),
             rows_duplicate=int(self.duplicates[where].sum()),
             rows_unlisted=int(self.unlisted[where].sum()),
-            rows_quarantined=sum(found.count for found in findings if found.kind.quarantines),
+            rows_quarantined=sum(found.count for found in findings if found.kind.is_quarantining),
             rows_left_out=self.rows_read - misshapen - taken,
             first=Instant(int(self.first[where].min())),
             last=Instant(int(self.last[where].max())),
         )
 
-    def _findings(self, places: Sequence[int]) -> tuple[Finding, ...]:
+    def _merge_findings(self, places: Sequence[int]) -> tuple[FlawFinding, ...]:
         """Of these markets together, and of lines that name none."""
         found = []
         for flaw, by_market in self.flaws.items():
@@ -148,7 +148,7 @@ class SortedFile:
             if parts:
                 examples = sorted((one for part in parts for one in part.examples), key=lambda one: one.line)
                 count = sum(part.count for part in parts)
-                found.append(Finding(flaw, count, tuple(examples[: quality.EXAMPLES_KEPT])))
+                found.append(FlawFinding(flaw, count, tuple(examples[: quality.EXAMPLES_KEPT])))
         return tuple(found)
 
 
@@ -162,7 +162,7 @@ class RawRows:
     label: str
     layout: Layout
     markets: tuple[Market, ...]
-    rows: quality.Rows
+    rows: quality.ParsedRows
     """The rows that say a market, a time and a price (or that there is none)."""
     approximate: Mask
     """Which of these say that their time is approximate."""
@@ -191,13 +191,13 @@ def read_trace(
     Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read
     as a price file at all, or holds no usable row.
     """
-    return sort_markets(read_rows(path, only=only, label=label)).pick(only, generated=generated)
+    return sort_markets(read_rows(path, only=only, label=label)).pick_markets(only, generated=generated)
 
 
 def sort_markets(raw: RawRows) -> SortedFile:
     """Judge and order all rows of a file, market by market."""
     silence_s = SILENCE_S if raw.semantics is Semantics.EVENT_STREAM else None
-    result = quality.sort_out(raw.rows, silence_s=silence_s)
+    result = quality.sort_rows(raw.rows, silence_s=silence_s)
     flawed = {**raw.unreadable, **result.flaws, Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
     count = len(raw.markets)
 
@@ -229,20 +229,20 @@ def sort_markets(raw: RawRows) -> SortedFile:
     )
 
 
-def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int, Finding]:
+def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int, FlawFinding]:
     """The lines ``where`` with a flaw, by the place of their market; by ``NO_MARKET`` where none is told."""
 
     def text_of(line: int) -> str:
         return raw.lines[line - 1]
 
     if flaw is Flaw.FIELDS:
-        return {NO_MARKET: quality.finding(flaw, where.tolist(), text_of)}
+        return {NO_MARKET: quality.make_finding(flaw, where.tolist(), text_of)}
     codes = raw.taken_codes[np.searchsorted(raw.taken_lines, where)]
     order = np.lexsort((where, codes))
     codes, where = codes[order], where[order]
     borders = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
     return {
-        int(codes[begin]): quality.finding(flaw, where[begin:end].tolist(), text_of)
+        int(codes[begin]): quality.make_finding(flaw, where[begin:end].tolist(), text_of)
         for begin, end in pairwise([*borders, len(codes)])
     }
 
@@ -253,36 +253,38 @@ def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None
     return price_rows(read_table(Path(path), name, HOLDS), name, only=only, label=label)
 
 
-def price_rows(table: Table, name: str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
+def price_rows(
+    table: CsvTable, name: str, *, only: Filter | None = None, label: str | None = None
+) -> RawRows:
     """The same of a file called ``name`` that is in memory."""
-    layout = recognised(table.header)
+    layout = recognise_layout(table.header)
     if layout is None:
         known = "; or ".join(",".join(layout.columns) for layout in LAYOUTS)
         found = f"the columns {','.join(table.header)[:120]!r}"
         raise TraceError(name, 1, found, f"those of a price file: {known}", "Rename its columns.")
-    markets, codes = _markets(table, layout)
+    markets, codes = _list_markets(table, layout)
     wanted = np.array([only is None or only(market) for market in markets], dtype=np.bool_)
-    taken = wanted[codes] & _right_product(table, layout)
-    unreadable, rows = _readable(table, layout, codes, taken)
+    taken = wanted[codes] & _is_linux(table, layout)
+    unreadable, rows = _parse_rows(table, layout, codes, taken)
     return RawRows(
         label=label or name,
         layout=layout,
         markets=tuple(markets),
         rows=rows,
-        approximate=np.isin(rows.lines, _approximate(table, taken)),
+        approximate=np.isin(rows.lines, _approximate_lines(table, taken)),
         unreadable=unreadable,
         lines=table.lines,
-        rows_read=table.count,
+        rows_read=table.row_count,
         rows_left_out=int(np.count_nonzero(~taken)),
         taken_lines=table.numbers[taken],
         taken_codes=codes[taken],
     )
 
 
-def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
+def _list_markets(table: CsvTable, layout: Layout) -> tuple[list[Market], quality.Ints]:
     """The markets of the file, and each row's place in that list."""
     codes = np.zeros(len(table.numbers), np.int64)
-    columns = [table.coded(name) for name in layout.identity]
+    columns = [table.encode_column(name) for name in layout.identity]
     for texts, places in columns:
         if len(texts) > 1:
             codes = codes * len(texts) + places
@@ -290,26 +292,26 @@ def _markets(table: Table, layout: Layout) -> tuple[list[Market], quality.Ints]:
     return [layout.market(*(texts[places[row]] for texts, places in columns)) for row in first], codes
 
 
-def _right_product(table: Table, layout: Layout) -> Mask:
+def _is_linux(table: CsvTable, layout: Layout) -> Mask:
     """AWS prices several operating systems in one stream; only Linux is ours."""
     if "product" not in table.header or layout.semantics is Semantics.POLLED:
         return np.ones(len(table.numbers), np.bool_)
     return table.is_in("product", _AWS_PRODUCTS)
 
 
-def _approximate(table: Table, taken: Mask) -> quality.Ints:
+def _approximate_lines(table: CsvTable, taken: Mask) -> quality.Ints:
     if "time_quality" not in table.header:
         return np.empty(0, np.int64)
     return table.numbers[taken & table.is_in("time_quality", ("approx",))]
 
 
-def _readable(
-    table: Table, layout: Layout, codes: quality.Ints, taken: Mask
-) -> tuple[dict[Flaw, quality.Ints], quality.Rows]:
+def _parse_rows(
+    table: CsvTable, layout: Layout, codes: quality.Ints, taken: Mask
+) -> tuple[dict[Flaw, quality.Ints], quality.ParsedRows]:
     """The lines that do not parse, and the taken rows that do."""
     polled = layout.semantics is Semantics.POLLED
-    times, time_known = table.times(layout.time, taken)
-    prices, price_known, listed = table.prices(layout.price, taken, may_be_empty=polled)
+    times, time_known = table.read_times(layout.time, taken)
+    prices, price_known, listed = table.read_prices(layout.price, taken, may_be_empty=polled)
     numbers, codes = table.numbers[taken], codes[taken]
     flaws = {
         Flaw.FIELDS: table.misshapen,
@@ -317,11 +319,11 @@ def _readable(
         Flaw.PRICE: numbers[time_known & ~price_known],
     }
     good = np.flatnonzero(time_known & price_known)
-    return flaws, quality.Rows(numbers[good], codes[good], times[good], prices[good], listed[good])
+    return flaws, quality.ParsedRows(numbers[good], codes[good], times[good], prices[good], listed[good])
 
 
-def _nothing_usable(
-    name: str, findings: Sequence[Finding], markets: Sequence[Market], taken: int
+def _unusable_error(
+    name: str, findings: Sequence[FlawFinding], markets: Sequence[Market], taken: int
 ) -> TraceError:
     if markets and not taken:
         some, more = sorted(map(str, markets))[:8], len(markets) - 8

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from pricing_data.model.market import MarketRules, Pays, Refund, Series
+from pricing_data.model.market import ChargedPrice, MarketRules, Refund, Series
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
 MICROS_PER_USD: Final = 1_000_000
@@ -91,14 +91,14 @@ def settle(
     Raises ValueError where no price is known at the start, neither ``end`` nor ``now`` is given, or a bid
     that is paid is missing.
     """
-    if rules.charge is Pays.BID:
+    if rules.charge is ChargedPrice.BID:
         if bid is None:
             raise ValueError(f"{rules.name}: an instance pays its bid there: give the bid")
         prices = bid
     if end is not None:
-        charges = _gross(rules, prices, start, end)
+        charges = _gross_charges(rules, prices, start, end)
         if kind is End.EVICTED:
-            charges = tuple(_refunded(charge, rules, start, end) for charge in charges)
+            charges = tuple(_refund_charge(charge, rules, start, end) for charge in charges)
         return charges
     if now is None:
         raise ValueError("a running instance is charged up to a moment: give end or now")
@@ -122,11 +122,11 @@ def on_demand_micros(rules: MarketRules, price: UsdPerHour, lasted_s: float) -> 
     (418000, 334400)
     """
     hours, rest_s = divmod(billed_s(rules, lasted_s), HOUR_S)
-    exact = _exact(price)
-    return MicroUsd(hours * _micros(exact * HOUR_S) + _micros(exact * rest_s))
+    exact = _exact_price(price)
+    return MicroUsd(hours * _round_micros(exact * HOUR_S) + _round_micros(exact * rest_s))
 
 
-def _gross(
+def _gross_charges(
     rules: MarketRules, prices: Series | UsdPerHour, start: Instant, end: Instant
 ) -> tuple[Charge, ...]:
     until = Instant(start + billed_s(rules, end - start))
@@ -140,7 +140,7 @@ def _by_started_hours(prices: Series | UsdPerHour, start: Instant, until: Instan
     charges = []
     for opens in range(start, until, HOUR_S):
         price = _in_force(prices, opens)
-        charges.append(_charge(opens, opens + HOUR_S, price, _exact(price) * HOUR_S))
+        charges.append(_make_charge(opens, opens + HOUR_S, price, _exact_price(price) * HOUR_S))
     return tuple(charges)
 
 
@@ -151,13 +151,13 @@ def _by_seconds(
     charges = []
     for opens in range(start, until, HOUR_S):
         closes = min(opens + HOUR_S, until)
-        steps = tuple(_steps(prices, opens, closes, known))
-        price_seconds = sum((_exact(price) * seconds for price, seconds in steps), Fraction())
-        charges.append(_charge(opens, closes, steps[0][0], price_seconds))
+        steps = tuple(_price_steps(prices, opens, closes, known))
+        price_seconds = sum((_exact_price(price) * seconds for price, seconds in steps), Fraction())
+        charges.append(_make_charge(opens, closes, steps[0][0], price_seconds))
     return tuple(charges)
 
 
-def _steps(
+def _price_steps(
     prices: Series | UsdPerHour, opens: int, closes: int, known: int
 ) -> Iterator[tuple[UsdPerHour, int]]:
     """The prices in force within [opens, closes) and for how many seconds each."""
@@ -175,29 +175,29 @@ def _steps(
 def _in_force(prices: Series | UsdPerHour, moment: int) -> UsdPerHour:
     if not isinstance(prices, Series):
         return prices
-    price = prices.at(Instant(moment))
+    price = prices.price_at(Instant(moment))
     if price is None:
         raise ValueError(f"no price is known at {moment}: the series begins later")
     return price
 
 
 @lru_cache(maxsize=1 << 16)
-def _exact(price: UsdPerHour) -> Fraction:
+def _exact_price(price: UsdPerHour) -> Fraction:
     return Fraction(repr(float(price)))
 
 
-def _charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
+def _make_charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
     """``price_seconds``: the integral of the hourly price over the billed seconds."""
-    return Charge(Instant(opens), Instant(closes), price, MicroUsd(_micros(price_seconds)), MicroUsd(0))
+    return Charge(Instant(opens), Instant(closes), price, MicroUsd(_round_micros(price_seconds)), MicroUsd(0))
 
 
-def _micros(price_seconds: Fraction) -> int:
+def _round_micros(price_seconds: Fraction) -> int:
     """Micro-dollars, rounded half up."""
     dollars, parts = price_seconds.numerator, price_seconds.denominator * HOUR_S
     return (2 * dollars * MICROS_PER_USD + parts) // (2 * parts)
 
 
-def _refunded(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
+def _refund_charge(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
     """What remains of ``charge`` when the provider ended the instance at ``end``."""
     if rules.refund is Refund.EVICTED_HOUR:
         free = charge.start <= end < charge.start + HOUR_S

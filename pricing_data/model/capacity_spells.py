@@ -35,7 +35,7 @@ class Spells:
     lost: Flags
 
     @classmethod
-    def of(cls, begins: npt.ArrayLike, ends: npt.ArrayLike, lost: npt.ArrayLike) -> Self:
+    def from_columns(cls, begins: npt.ArrayLike, ends: npt.ArrayLike, lost: npt.ArrayLike) -> Self:
         """In any order. Raises ValueError where shapes differ or a spell ends before it begins."""
         first, last = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
         taken = np.asarray(lost, np.bool_)
@@ -60,7 +60,7 @@ class Spells:
         return Spells(begins, np.minimum(ends, now), lost & (ends <= now))
 
     @classmethod
-    def probed(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
+    def from_probes(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
         """From looks at ``times`` (n,), increasing, and whether capacity was ``available`` at each.
 
         Where nobody looked for more than ``pause_s`` the spell is censored at the last look that found it.
@@ -76,7 +76,7 @@ class Spells:
         final = np.flatnonzero(up & ~np.append(goes_on, False)[: len(up)])
         after = np.minimum(final + 1, max(len(up) - 1, 0))
         lost = ~up[after] & ~np.append(paused, True)[final]
-        return cls.of(moments[first], np.where(lost, moments[after], moments[final]), lost)
+        return cls.from_columns(moments[first], np.where(lost, moments[after], moments[final]), lost)
 
     def kept_s(self, now: Instant) -> Seconds:
         """For how long the market's capacity has been there by ``now``: the length of a spell not over.
@@ -91,7 +91,9 @@ class Spells:
 
     def with_spell(self, begin: int, end: int, lost: bool) -> Spells:
         """With one more."""
-        return Spells.of(np.append(self.begins, begin), np.append(self.ends, end), np.append(self.lost, lost))
+        return Spells.from_columns(
+            np.append(self.begins, begin), np.append(self.ends, end), np.append(self.lost, lost)
+        )
 
 
 _NONE = Spells(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
@@ -104,7 +106,7 @@ class Observations:
     _spells: Mapping[Market, Spells] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spells: Mapping[Market, Spells]) -> Self:
+    def from_spells(cls, spells: Mapping[Market, Spells]) -> Self:
         """Markets without spells are left out."""
         return cls({market: found for market, found in spells.items() if len(found)})
 
@@ -118,18 +120,18 @@ class Observations:
 
     def as_of(self, now: Instant) -> Observations:
         """What was known at ``now``."""
-        return Observations.of({market: found.as_of(now) for market, found in self._spells.items()})
+        return Observations.from_spells({market: found.as_of(now) for market, found in self._spells.items()})
 
     def with_spell(self, market: Market, begin: int, end: int, lost: bool) -> Observations:
         """With one more spell of ``market``; raises ValueError where it ends before it begins."""
         return Observations({**self._spells, market: self.spells(market).with_spell(begin, end, lost)})
 
-    def beside(self, other: Observations) -> Observations:
+    def merge_with(self, other: Observations) -> Observations:
         """What both saw. Neither knows of the other, so nothing is taken for a repetition."""
         merged = dict(self._spells)
         for market, found in other._spells.items():
             mine = self.spells(market)
-            merged[market] = Spells.of(
+            merged[market] = Spells.from_columns(
                 np.concatenate([mine.begins, found.begins]),
                 np.concatenate([mine.ends, found.ends]),
                 np.concatenate([mine.lost, found.lost]),

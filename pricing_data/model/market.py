@@ -1,7 +1,7 @@
 """Markets, the rules they bill by, and the history of their prices.
 
 A decision receives ``history.as_of(now)`` and nothing else. The history is an append-only column
-store per market; ``as_of`` and ``appended`` are cheap views of it, never copies of its rows.
+store per market; ``as_of`` and ``with_step`` are cheap views of it, never copies of its rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Refund(StrEnum):
         return {Refund.FIRST_HOUR: HOUR_S, Refund.FIRST_MINUTE: 60}.get(self, 0)
 
 
-class Pays(StrEnum):
+class ChargedPrice(StrEnum):
     """Which price an instance is charged."""
 
     MARKET = "market price"
@@ -89,7 +89,7 @@ class MarketRules:
     """Whether a price above the bid evicts. Elsewhere only an optional maximum price does."""
     max_lifetime_s: int | None = None
     """Age at which the provider ends every instance, as it ends those it evicts; None: never."""
-    charge: Pays = Pays.MARKET
+    charge: ChargedPrice = ChargedPrice.MARKET
     source: str = ""
     """Where the rule is documented, or what of it could not be confirmed."""
 
@@ -113,7 +113,7 @@ class Series:
     def __len__(self) -> int:
         return len(self.times)
 
-    def at(self, moment: Instant) -> UsdPerHour | None:
+    def price_at(self, moment: Instant) -> UsdPerHour | None:
         """The price in force at ``moment``; None before the first step."""
         index = int(np.searchsorted(self.times, moment, side="right")) - 1
         return None if index < 0 else UsdPerHour(float(self.prices[index]))
@@ -159,7 +159,7 @@ class PriceHistory:
     _views: Mapping[Market, _View] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, series: Mapping[Market, Series]) -> Self:
+    def from_series(cls, series: Mapping[Market, Series]) -> Self:
         """Take over ``series``; raises ValueError where times do not strictly increase."""
         views = {}
         for market, steps in series.items():
@@ -183,9 +183,9 @@ class PriceHistory:
 
     def price(self, market: Market, at: Instant) -> UsdPerHour | None:
         """The price in force at ``at``; None before the first step."""
-        return self.series(market).at(at)
+        return self.series(market).price_at(at)
 
-    def prices(self, markets: Sequence[Market], codes: npt.NDArray[np.int64], moments: Times) -> Prices:
+    def prices_at(self, markets: Sequence[Market], codes: npt.NDArray[np.int64], moments: Times) -> Prices:
         """The price of ``markets[codes[i]]`` in force at ``moments[i]``; NaN before the first step."""
         found = np.full(len(codes), np.nan)
         order = np.argsort(codes.astype(np.int16) if len(markets) < 2**15 else codes, kind="stable")
@@ -206,7 +206,7 @@ class PriceHistory:
             views[market] = _View(view.column, length)
         return PriceHistory(views)
 
-    def appended(self, market: Market, at: Instant, price: UsdPerHour) -> PriceHistory:
+    def with_step(self, market: Market, at: Instant, price: UsdPerHour) -> PriceHistory:
         """With one more step. A step no later than the last one is refused: history is append-only."""
         view = self._views.get(market)
         if view is None:
@@ -221,6 +221,6 @@ class PriceHistory:
         column.append(at, price)
         return PriceHistory({**self._views, market: _View(column, column.size)})
 
-    def only(self, markets: Iterable[Market]) -> PriceHistory:
+    def select(self, markets: Iterable[Market]) -> PriceHistory:
         """Restricted to ``markets``; those without history are left out."""
         return PriceHistory({market: self._views[market] for market in markets if market in self._views})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pricing_data.model.market import MarketRules, Pays, Refund
+from pricing_data.model.market import ChargedPrice, MarketRules, Refund
 from pricing_data.model.units import HOUR_S, Instant, parse_instant
 
 AWS_2016: Final = MarketRules(
@@ -33,7 +33,7 @@ AWS_2016: Final = MarketRules(
 AWS_2016_PAYING_BIDS: Final = replace(
     AWS_2016,
     name="aws-2016, paying bids",
-    charge=Pays.BID,
+    charge=ChargedPrice.BID,
     source=(
         "TierML (CMU-PDL-16-102), sections 3.4 and 4.7: what if users were charged their bids? Supposed by "
         "the paper, never a rule of EC2; for the paper's protocol only, and so not among ``RULES``."
@@ -121,7 +121,7 @@ def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
     return RULES[market_cloud]
 
 
-def together(several: Sequence[MarketRules]) -> MarketRules:
+def combine_rules(several: Sequence[MarketRules]) -> MarketRules:
     """What may be counted on in markets of any of these rules: the shortest notice, the least refund.
 
     For deciding among them; each market is billed by its own. Raises ValueError where they bill by different

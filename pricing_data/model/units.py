@@ -30,7 +30,7 @@ _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
 
 
-def later(at: Instant, seconds: float) -> Instant:
+def seconds_after(at: Instant, seconds: float) -> Instant:
     """The instant ``seconds`` after ``at``, rounded up: an effect is never early.
 
     >>> later(Instant(100), 0.5)
@@ -91,6 +91,6 @@ def format_micros(amount: MicroUsd) -> str:
     return f"{sign}{abs(amount) // 1_000_000}.{abs(amount) % 1_000_000:06d}"
 
 
-def micros(dollars: float) -> MicroUsd:
+def to_micros(dollars: float) -> MicroUsd:
     """Nearest micro-dollar, half up, of a non-negative amount; for showing estimates beside what is owed."""
     return MicroUsd(int(dollars * 1_000_000 + 0.5))

@@ -84,7 +84,7 @@ def market_csv() -> str:
         rng = np.random.Generator(np.random.PCG64([SEED, number]))
         times, course = _usual_course(figures, rng)
         surges = [*_random_surges(figures, rng), *_arranged_surges(figures, rng, number)]
-        for after_s, ticks in _surged(times, course, surges, figures):
+        for after_s, ticks in _apply_surges(times, course, surges, figures):
             at = format_instant(Instant(BEGIN + after_s))
             price = f"{ticks / _TICKS_PER_USD:.4f}"
             lines.append(f"{at},us-east-1,{figures.zone},{figures.instance_type},Linux/UNIX,{price}")
@@ -113,7 +113,7 @@ def _random_surges(figures: Figures, rng: np.random.Generator) -> Iterator[Surge
     at = 0
     while True:
         at += 1 + int(-math.log1p(-rng.random()) * _DAY_S / _SURGES_PER_DAY)
-        surge = _spike(figures, rng, at) if rng.random() < 0.5 else _swell(figures, rng, at)
+        surge = _make_spike(figures, rng, at) if rng.random() < 0.5 else _make_swell(figures, rng, at)
         if at >= _END_S:
             return
         if not EVENTFUL_FROM_S <= surge.ends_s < EVENTFUL_FROM_S + EVENTFUL_S + HOUR_S:
@@ -126,24 +126,24 @@ def _arranged_surges(figures: Figures, rng: np.random.Generator, number: int) ->
     last_s = EVENTFUL_S - HOUR_S
     for index, slot_s in enumerate(range(turn_s, last_s, _ARRANGED_EVERY_S)):
         at = EVENTFUL_FROM_S + slot_s + int(rng.random() * 5 * _MINUTE_S)
-        make = _spike if (index + number) % 2 else _swell
+        make = _make_spike if (index + number) % 2 else _make_swell
         yield make(figures, rng, at)
 
 
-def _spike(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
+def _make_spike(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
     """To between 1.1 and 6 times on-demand, low ones being common, for 5 to 40 minutes."""
     peak = figures.on_demand * (1.1 + 4.9 * rng.random() ** 3)
     lift = peak - figures.on_demand * figures.share
     return Surge(at, at + int((5 + 35 * rng.random()) * _MINUTE_S), round(lift * _TICKS_PER_USD))
 
 
-def _swell(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
+def _make_swell(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
     """By a fifth to a half of the on-demand price, staying below it, for 10 to 60 minutes."""
     lift = figures.on_demand * (0.2 + 0.3 * rng.random())
     return Surge(at, at + int((10 + 50 * rng.random()) * _MINUTE_S), round(lift * _TICKS_PER_USD))
 
 
-def _surged(
+def _apply_surges(
     times: Ints, course: Ints, surges: Sequence[Surge], figures: Figures
 ) -> Iterator[tuple[int, int]]:
     """The price steps (seconds, ticks) of the usual course under its surges; the highest counts."""

@@ -7,9 +7,9 @@
 
 Files appear by renaming, whole. The commit of a batch is one rename, of its folder in ``incoming``; a killed
 process leaves nothing before it, and after it all that is needed to merge the batch. Two locks, both freed by
-the system when their process dies: ``merging`` is shared by readers and held alone by whoever merges, so
-nobody sees half a batch; ``writing`` is shared by whoever fills a folder, so that what a dead process was
-filling can be told from what a live one is. Refuses to know what is in the files.
+the system when their process dies: ``lock_for_merging`` is shared by readers and held alone by whoever
+merges, so nobody sees half a batch; ``new_batch_folder`` is shared by whoever fills a folder, so that what a
+dead process was filling can be told from what a live one is. Refuses to know what is in the files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WRITING: Final = ".writing"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class PartitionKey:
     """A month of a region: the unit in which rows are kept and merged."""
 
     cloud: str
@@ -50,7 +50,7 @@ class Place:
         )
 
     @property
-    def flat(self) -> str:
+    def flat_name(self) -> str:
         """As one name, for a file in ``incoming``."""
         return self.folder.replace("/", ",")
 
@@ -64,7 +64,7 @@ def _path_part(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class StoreFolder:
     """Where the store's files are below ``root``; it writes none of them."""
 
     root: Path
@@ -73,50 +73,50 @@ class Disk:
     def incoming(self) -> Path:
         return self.root / "incoming"
 
-    def folder(self, place: Place) -> Path:
+    def month_folder(self, place: PartitionKey) -> Path:
         return self.root / place.folder
 
-    def files(self, name: str, cloud: str | None = None, region: str | None = None) -> tuple[Path, ...]:
+    def month_files(self, name: str, cloud: str | None = None, region: str | None = None) -> tuple[Path, ...]:
         """The files called ``name`` of every month, by cloud, region and month."""
         clouds = "cloud=*" if cloud is None else f"cloud={_path_part(cloud)}"
         regions = "region=*" if region is None else f"region={_path_part(region)}"
         return tuple(sorted(self.root.glob(f"{clouds}/{regions}/month=*/{name}")))
 
-    def months(self, cloud: str, region: str, since: Instant) -> tuple[Path, ...]:
+    def months_since(self, cloud: str, region: str, since: Instant) -> tuple[Path, ...]:
         """The folders of a region's months from that of ``since`` on."""
         first = f"month={format_instant(since)[:7]}"
-        found = {file.parent for name in (ROWS, QUARANTINE) for file in self.files(name, cloud, region)}
+        found = {file.parent for name in (ROWS, QUARANTINE) for file in self.month_files(name, cloud, region)}
         return tuple(sorted(folder for folder in found if folder.name >= first))
 
-    def entries(self) -> tuple[Path, ...]:
+    def committed_entries(self) -> tuple[Path, ...]:
         """Batches that are committed and not merged."""
         if not self.incoming.is_dir():
             return ()
         return tuple(sorted(path for path in self.incoming.iterdir() if path.suffix != _WRITING))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def lock_for_reading(self) -> Iterator[None]:
         """While this lasts nothing is merged."""
-        with self._lock("merging", fcntl.LOCK_SH):
+        with self._hold_lock("merging", fcntl.LOCK_SH):
             yield
 
     @contextmanager
-    def merging(self) -> Iterator[None]:
+    def lock_for_merging(self) -> Iterator[None]:
         """While this lasts nobody else reads or merges."""
-        with self._lock("merging", fcntl.LOCK_EX):
+        with self._hold_lock("merging", fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def _lock(self, name: str, kind: int) -> Iterator[None]:
+    def _hold_lock(self, name: str, kind: int) -> Iterator[None]:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, kind)
             yield
 
     @contextmanager
-    def writing(self) -> Iterator[Path]:
+    def new_batch_folder(self) -> Iterator[Path]:
         """A folder to fill; ``commit`` it before this ends, or it goes away."""
-        with self._lock("writing", fcntl.LOCK_SH):
+        with self._hold_lock("writing", fcntl.LOCK_SH):
             folder = self.incoming / (uuid.uuid4().hex + _WRITING)
             folder.mkdir(parents=True)
             try:
@@ -132,7 +132,7 @@ class Disk:
         sync_folder(self.incoming)
         return entry
 
-    def sweep(self) -> None:
+    def remove_abandoned(self) -> None:
         """Remove what dead processes had begun to write; not while anybody is writing."""
         if not self.incoming.is_dir():
             return
@@ -145,7 +145,7 @@ class Disk:
                 shutil.rmtree(folder)
 
 
-def staged(entry: Path) -> dict[str, list[str]]:
+def staged_files(entry: Path) -> dict[str, list[str]]:
     """The folders that an entry is to be merged into, and the names of its files for each."""
     found: dict[str, list[str]] = {}
     for path in sorted(entry.iterdir()):
@@ -154,7 +154,7 @@ def staged(entry: Path) -> dict[str, list[str]]:
     return found
 
 
-def replace(new: Path, old: Path) -> None:
+def replace_file(new: Path, old: Path) -> None:
     """Put ``new`` where ``old`` is, whole and to stay."""
     os.replace(new, old)
     sync_folder(old.parent)

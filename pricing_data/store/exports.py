@@ -15,9 +15,9 @@ import numpy as np
 
 from pricing_data.errors import TraceError
 from pricing_data.formats.batches import Batch
-from pricing_data.formats.csv_columns import Table, parsed_prices, parsed_times
+from pricing_data.formats.csv_columns import CsvTable, parse_prices, parse_times
 from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.market import Market
 from pricing_data.store import parquet
 from pricing_data.store.frames import ROWS
@@ -35,9 +35,9 @@ class Export:
     """Distinct (cloud, region, zone, instance type, source, semantics)."""
     columns: dict[str, Any]
     """``code`` is a row's place among ``names``; the others are called as in the store."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableRow, ...] = ()
 
-    def batches(self) -> Iterator[Batch]:
+    def split_batches(self) -> Iterator[Batch]:
         """The rows by source and semantics."""
         codes = self.columns["code"]
         kinds = sorted({name[4:] for name in self.names})
@@ -58,11 +58,11 @@ class Export:
             )
 
 
-def of_table(table: Table) -> Export:
+def read_export_csv(table: CsvTable) -> Export:
     """Of a CSV file whose header has all of ``frames.ROWS``."""
-    times, time_known = parsed_times(table.columns["time_utc"])
-    observed, observed_known = parsed_times(table.columns["observed_utc"])
-    prices, price_known, listed = parsed_prices(table.columns["price_usd_hour"], may_be_empty=True)
+    times, time_known = parse_times(table.columns["time_utc"])
+    observed, observed_known = parse_times(table.columns["observed_utc"])
+    prices, price_known, listed = parse_prices(table.columns["price_usd_hour"], may_be_empty=True)
     understood = table.is_in("semantics", list(Semantics))
     exact = [_TRUTH.get(text.lower()) for text in table.columns["approximate"]]
     understood &= np.array([truth is not None for truth in exact], np.bool_)
@@ -83,17 +83,17 @@ def of_table(table: Table) -> Export:
         "approximate": np.array([bool(truth) for truth in exact], np.bool_)[good],
         "observed_s": observed[good],
     }
-    return _used(Export(tuple(code_of), columns, table.unreadable(flaws)))
+    return _drop_unused_names(Export(tuple(code_of), columns, table.unreadable_rows(flaws)))
 
 
-def _used(export: Export) -> Export:
+def _drop_unused_names(export: Export) -> Export:
     """Without names that no row has: they may be anything."""
     used, codes = np.unique(export.columns["code"], return_inverse=True)
     names = tuple(export.names[place] for place in used.tolist())
     return Export(names, {**export.columns, "code": codes}, export.unreadable)
 
 
-def of_parquet(path: Path) -> Export:
+def read_export_parquet(path: Path) -> Export:
     """Raises TraceError where it is not an export.
 
     One thread keeps the rows in the order in which they were sorted, so that nobody has to sort them again.
@@ -105,12 +105,14 @@ def of_parquet(path: Path) -> Export:
         f"{moment.format('time')}, price_usd_hour::DOUBLE AS price_usd_hour, "
         f"coalesce(approximate, false) AS approximate, {moment.format('observed')}"
     )
-    file = parquet.scan([path])
-    database = parquet.connect()
+    file = parquet.scan_expression([path])
+    database = parquet.open_database()
     try:
-        with parquet.interruptible():
+        with parquet.translate_interrupt():
             database.execute("SET threads = 1")
-            _check(path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()])
+            _check_columns(
+                path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()]
+            )
             database.execute(
                 f"CREATE TABLE names AS SELECT row_number() OVER () - 1 AS code, * FROM "
                 f"(SELECT DISTINCT {texts} FROM {file} ORDER BY ALL)"
@@ -120,7 +122,7 @@ def of_parquet(path: Path) -> Export:
                 "SELECT code, time_s, price_usd_hour, approximate, observed_s FROM "
                 f"(SELECT {texts}, {numbers} FROM {file}) JOIN names USING ({names})"
             ).fetchnumpy()
-    except parquet.errors() as error:
+    except parquet.database_error() as error:
         found = str(error).splitlines()[0]
         raise TraceError(str(path), None, found, "a Parquet file that spotctl exported", _AGAIN) from error
     finally:
@@ -134,7 +136,7 @@ def of_parquet(path: Path) -> Export:
     )
 
 
-def _check(path: Path, columns: list[str]) -> None:
+def _check_columns(path: Path, columns: list[str]) -> None:
     missing = [name for name in ROWS if name not in columns]
     if missing:
         found = f"no column {missing[0]!r} among {', '.join(columns)[:120]}"

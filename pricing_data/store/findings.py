@@ -19,7 +19,7 @@ from pricing_data.formats.quality import EXAMPLES_KEPT, Flaw
 from pricing_data.formats.source_priority import REPEATS, SILENCE_S
 from pricing_data.model.market import Market
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk
+from pricing_data.store.commit_log import QUARANTINE, ROWS, StoreFolder
 from pricing_data.store.queries import line_text, row_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _GAPS: Final = f"""
         SELECT *, lag(time_s) OVER (
             PARTITION BY region, zone, instance_type, source ORDER BY time_s
         ) AS before_s
-        FROM spoken WHERE semantics = {parquet.quoted(Semantics.EVENT_STREAM)}
+        FROM spoken WHERE semantics = {parquet.sql_literal(Semantics.EVENT_STREAM)}
         QUALIFY time_s - before_s > {SILENCE_S}
     ), hours AS (
         SELECT DISTINCT region, time_s // 3600 AS hour FROM spoken
@@ -60,9 +60,9 @@ _GAPS: Final = f"""
         JOIN heard AS until ON until.region = gaps.region AND until.hour = gaps.time_s // 3600
     )
     SELECT source, CASE
-        WHEN was_gone THEN {parquet.quoted(Flaw.RELISTED)}
-        WHEN heard = gap OR heard * 3600 > {SILENCE_S} THEN {parquet.quoted(Flaw.SILENCE)}
-        ELSE {parquet.quoted(Flaw.UNRECORDED)}
+        WHEN was_gone THEN {parquet.sql_literal(Flaw.RELISTED)}
+        WHEN heard = gap OR heard * 3600 > {SILENCE_S} THEN {parquet.sql_literal(Flaw.SILENCE)}
+        ELSE {parquet.sql_literal(Flaw.UNRECORDED)}
     END AS flaw, count(*), min(struct_pack({_ROW}, after := time_s - before_s), {EXAMPLES_KEPT})
     FROM judged GROUP BY source, flaw
 """
@@ -78,56 +78,62 @@ class StoreFinding:
     examples: tuple[str, ...]
 
 
-def findings(database: DuckDBPyConnection, disk: Disk, unreadable: Path) -> tuple[StoreFinding, ...]:
+def collect_findings(
+    database: DuckDBPyConnection, disk: StoreFolder, unreadable: Path
+) -> tuple[StoreFinding, ...]:
     """By source and kind; ``unreadable`` is the table of lines that are no rows, there or not."""
     with database.cursor() as cursor:
         found = [
-            *_lines(cursor, unreadable),
-            *_rows(cursor, disk.files(QUARANTINE), "reason"),
-            *_rows(cursor, disk.files(ROWS), parquet.quoted(Flaw.APPROXIMATE), "approximate"),
-            *_gaps(cursor, disk.files(ROWS, REPEATS)),
+            *_line_findings(cursor, unreadable),
+            *_row_findings(cursor, disk.month_files(QUARANTINE), "reason"),
+            *_row_findings(
+                cursor, disk.month_files(ROWS), parquet.sql_literal(Flaw.APPROXIMATE), "approximate"
+            ),
+            *_gap_findings(cursor, disk.month_files(ROWS, REPEATS)),
         ]
-    return tuple(sorted(_together(found), key=lambda finding: (finding.source, finding.kind)))
+    return tuple(sorted(_merge_findings(found), key=lambda finding: (finding.source, finding.kind)))
 
 
-def _rows(
+def _row_findings(
     cursor: DuckDBPyConnection, files: tuple[Path, ...], flaw: str, where: str = "true"
 ) -> Iterator[StoreFinding]:
     if not files:
         return
     query = (
         f"SELECT source, {flaw} AS flaw, count(*), min(struct_pack({_ROW}), {EXAMPLES_KEPT}) "
-        f"FROM {parquet.scan(files)} WHERE {where} GROUP BY source, flaw"
+        f"FROM {parquet.scan_expression(files)} WHERE {where} GROUP BY source, flaw"
     )
-    for source, name, count, rows in parquet.fetched(cursor, query, files):
-        yield StoreFinding(source, Flaw(name), count, tuple(map(_text, rows)))
+    for source, name, count, rows in parquet.fetch_rows(cursor, query, files):
+        yield StoreFinding(source, Flaw(name), count, tuple(map(_row_text, rows)))
 
 
-def _gaps(cursor: DuckDBPyConnection, files: tuple[Path, ...]) -> Iterator[StoreFinding]:
+def _gap_findings(cursor: DuckDBPyConnection, files: tuple[Path, ...]) -> Iterator[StoreFinding]:
     if not files:
         return
-    for source, name, count, rows in parquet.fetched(cursor, _GAPS.format(rows=parquet.scan(files)), files):
-        texts = (f"{_text(row)}, {row['after'] / _DAY_S:.1f} days after the row before" for row in rows)
+    for source, name, count, rows in parquet.fetch_rows(
+        cursor, _GAPS.format(rows=parquet.scan_expression(files)), files
+    ):
+        texts = (f"{_row_text(row)}, {row['after'] / _DAY_S:.1f} days after the row before" for row in rows)
         yield StoreFinding(source, Flaw(name), count, tuple(texts))
 
 
-def _lines(cursor: DuckDBPyConnection, file: Path) -> Iterator[StoreFinding]:
+def _line_findings(cursor: DuckDBPyConnection, file: Path) -> Iterator[StoreFinding]:
     if not file.exists():
         return
     query = (
         f"SELECT source, reason, count(*), min(struct_pack(line := line, text := text), {EXAMPLES_KEPT}) "
-        f"FROM {parquet.scan([file])} GROUP BY source, reason"
+        f"FROM {parquet.scan_expression([file])} GROUP BY source, reason"
     )
-    for source, reason, count, lines in parquet.fetched(cursor, query, [file]):
+    for source, reason, count, lines in parquet.fetch_rows(cursor, query, [file]):
         texts = (line_text(one["line"], one["text"]) for one in lines)
         yield StoreFinding(source, Flaw(reason), count, tuple(texts))
 
 
-def _text(row: dict[str, Any]) -> str:
+def _row_text(row: dict[str, Any]) -> str:
     return row_text(Market(*row["market"]), row["time"], row["price"])
 
 
-def _together(found: Iterable[StoreFinding]) -> Iterable[StoreFinding]:
+def _merge_findings(found: Iterable[StoreFinding]) -> Iterable[StoreFinding]:
     """One finding for each source and flaw: lines that are no rows may share both with rows."""
     merged: dict[tuple[str, Flaw], StoreFinding] = {}
     for one in found:

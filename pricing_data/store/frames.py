@@ -25,8 +25,8 @@ from pricing_data.errors import ExportRefused
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import Disk, replace
-from pricing_data.store.queries import selection
+from pricing_data.store.commit_log import StoreFolder, replace_file
+from pricing_data.store.queries import select_rows
 from pricing_data.store.reference_tables import Row
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ _FORMATS: Final = {
 }
 
 
-def rows(
+def read_frame(
     database: DuckDBPyConnection,
-    disk: Disk,
+    disk: StoreFolder,
     markets: Collection[Market] | None,
     since: Instant | None,
     until: Instant | None,
@@ -62,14 +62,14 @@ def rows(
     """As the module says."""
     import pandas as pd
 
-    files, where, values = selection(disk, markets, since, until)
+    files, where, values = select_rows(disk, markets, since, until)
     if not files:
         kinds = {"price_usd_hour": "float64", "approximate": "bool"}
         frame = pd.DataFrame({name: pd.Series(dtype=kinds.get(name, "str")) for name in ROWS})
     else:
-        query = _query(files, where, "time_s AS time_utc", "observed_s AS observed_utc")
+        query = _rows_query(files, where, "time_s AS time_utc", "observed_s AS observed_utc")
         with database.cursor() as cursor:
-            frame = parquet.framed(cursor, query, files, values)
+            frame = parquet.fetch_frame(cursor, query, files, values)
     for column in ("time_utc", "observed_utc"):
         frame[column] = pd.to_datetime(frame[column].astype("int64"), unit="s", utc=True).astype(
             "datetime64[s, UTC]"
@@ -77,12 +77,14 @@ def rows(
     return frame
 
 
-def export(database: DuckDBPyConnection, disk: Disk, path: Path, markets: Collection[Market] | None) -> int:
+def export_rows(
+    database: DuckDBPyConnection, disk: StoreFolder, path: Path, markets: Collection[Market] | None
+) -> int:
     """Times are written as RFC 3339 in CSV and as timestamps (UTC) in Parquet."""
     options = _FORMATS.get(path.suffix)
     if options is None:
         raise ExportRefused(str(path), f"a name that ends in {path.suffix!r}", ".csv, .csv.gz or .parquet")
-    files, where, values = selection(disk, markets, None, None)
+    files, where, values = select_rows(disk, markets, None, None)
     if not files:
         raise ExportRefused(str(path), "a store without prices", "prices, fetched or imported")
     moment = "make_timestamp({0}_s * 1000000)"
@@ -91,22 +93,22 @@ def export(database: DuckDBPyConnection, disk: Disk, path: Path, markets: Collec
     columns = [f"{moment.format(name)} AS {name}_utc" for name in ("time", "observed")]
     new = path.with_name(f".{path.name}.new")
     with database.cursor() as cursor:
-        query = f"COPY ({_query(files, where, *columns)}) TO {parquet.quoted(new)} {options}"
+        query = f"COPY ({_rows_query(files, where, *columns)}) TO {parquet.sql_literal(new)} {options}"
         try:
-            count = parquet.fetched(cursor, query, files, values)[0][0]
-            replace(new, path)
+            count = parquet.fetch_rows(cursor, query, files, values)[0][0]
+            replace_file(new, path)
         finally:
             new.unlink(missing_ok=True)
     return int(count)
 
 
-def _query(files: Sequence[Path], where: str, time: str, observed: str) -> str:
+def _rows_query(files: Sequence[Path], where: str, time: str, observed: str) -> str:
     columns = ", ".join({"time_utc": time, "observed_utc": observed}.get(name, name) for name in ROWS)
     order = "cloud, region, zone, instance_type, source, time_s"
-    return f"SELECT {columns} FROM {parquet.scan(files)} WHERE {where} ORDER BY {order}"
+    return f"SELECT {columns} FROM {parquet.scan_expression(files)} WHERE {where} ORDER BY {order}"
 
 
-def catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catalogue:
+def overlay_catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catalogue:
     """Returns the bundled catalogue, overlaid with rows of ``reference_tables.py``."""
     bundled = Catalogue.bundled()
     known = dict(bundled.instance_types)

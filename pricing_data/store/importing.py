@@ -29,36 +29,36 @@ from pricing_data.formats.capacity_rows import (
     is_of_sightings,
     read_sightings,
 )
-from pricing_data.formats.csv_columns import Table, parsed_prices, read_lines
-from pricing_data.formats.layouts import LAYOUTS, Semantics, recognised
+from pricing_data.formats.csv_columns import CsvTable, parse_prices, read_lines
+from pricing_data.formats.layouts import LAYOUTS, Semantics, recognise_layout
 from pricing_data.formats.quality import Mask
-from pricing_data.formats.reference_files import FACT_LAYOUTS, FactLayout, fact_layout, read_facts
+from pricing_data.formats.reference_files import FACT_LAYOUTS, FactLayout, read_facts, recognise_facts
 from pricing_data.formats.traces import Filter, RawRows, price_rows
 from pricing_data.model.market import Times
 from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store import exports
 from pricing_data.store.exports import Export
 from pricing_data.store.frames import ROWS
-from pricing_data.store.store import Added, PriceStore
+from pricing_data.store.store import AddedRows, PriceStore
 
 _PARQUET: Final = b"PAR1"
-_NONE: Final = Added(0, 0, 0)
+_NONE: Final = AddedRows(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedFile:
     """``rows_read = added.new + added.known + added.quarantined + rows_left_out``."""
 
     path: str
     sources: tuple[str, ...]
     rows_read: int
-    added: Added
+    added: AddedRows
     rows_left_out: int
     """Of other products than Linux, or of markets nobody asked for."""
     first: Instant | None
     last: Instant | None
     """Of the rows that name a time, believed or not; None where none does."""
-    list_prices: Added = _NONE
+    list_prices: AddedRows = _NONE
     """What became of on-demand prices, where rows state them beside spot prices."""
 
 
@@ -70,23 +70,23 @@ def import_file(
     source: str | None = None,
     only: Filter | None = None,
     as_of: Instant | None = None,
-) -> Imported:
+) -> ImportedFile:
     """Add a file to ``store``. Raises TraceError where it cannot be read as what it claims to be.
 
     ``source`` is what its rows are said to be from: by default "file", its folder's name and its own. Rows
     of an export keep the sources they have. ``as_of``: since when a file of facts without dates holds.
     """
-    name, said = str(path), source or _said(path)
-    if _begins(path) == _PARQUET:
-        return _import_export(store, name, said, exports.of_parquet(path), only)
-    table = Table.parse(name, read_lines(path, name))
+    name, said = str(path), source or _source_name(path)
+    if _first_bytes(path) == _PARQUET:
+        return _import_export(store, name, said, exports.read_export_parquet(path), only)
+    table = CsvTable.parse(name, read_lines(path, name))
     if set(ROWS) <= set(table.header):
-        return _import_export(store, name, said, exports.of_table(table), only)
-    if recognised(table.header) is not None:
+        return _import_export(store, name, said, exports.read_export_csv(table), only)
+    if recognise_layout(table.header) is not None:
         return _import_prices(store, price_rows(table, name, only=only), table, said, now)
     if is_of_sightings(table.header):
         return _import_sightings(store, name, said, table, only, now)
-    layout = fact_layout(table.header)
+    layout = recognise_facts(table.header)
     if layout is not None:
         return _import_facts(store, name, said, table, layout, as_of)
     layouts = [*(each.columns for each in (*LAYOUTS, *FACT_LAYOUTS)), PROBE_COLUMNS, LIFETIME_COLUMNS]
@@ -95,14 +95,14 @@ def import_file(
     raise TraceError(name, 1, found, f"those of a file that is known: {known}", "Rename its columns.")
 
 
-def _said(path: Path) -> str:
+def _source_name(path: Path) -> str:
     """The file as a source, in one line."""
     resolved = path.resolve()
     text = f"file {resolved.parent.name}/{resolved.name}"
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def _begins(path: Path) -> bytes:
+def _first_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(len(_PARQUET))
@@ -110,8 +110,8 @@ def _begins(path: Path) -> bytes:
         return b""  # whoever reads it says what is wrong with it
 
 
-def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now: Instant) -> Imported:
-    observed, rows = _observed(raw, now), raw.rows
+def _import_prices(store: PriceStore, raw: RawRows, table: CsvTable, said: str, now: Instant) -> ImportedFile:
+    observed, rows = _observed_times(raw, now), raw.rows
     batch = Batch(
         source=said,
         semantics=raw.semantics,
@@ -125,9 +125,9 @@ def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now
     seen = Instant(int(observed.max())) if len(observed) else now
     listed = _list_prices(raw, table, observed)  # first: spot prices are held to them
     beside = store.add_on_demand(OnDemandBatch(said, listed, seen)) if listed else _NONE
-    lines = table.unreadable(raw.unreadable)
-    added = store.add(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
-    return Imported(
+    lines = table.unreadable_rows(raw.unreadable)
+    added = store.add_prices(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
+    return ImportedFile(
         path=raw.label,
         sources=(said,),
         rows_read=raw.rows_read,
@@ -139,12 +139,12 @@ def _import_prices(store: PriceStore, raw: RawRows, table: Table, said: str, now
     )
 
 
-def _list_prices(raw: RawRows, table: Table, observed: Times) -> tuple[ListPrice, ...]:
+def _list_prices(raw: RawRows, table: CsvTable, observed: Times) -> tuple[ListPrice, ...]:
     """The on-demand prices of a polled log, each from when it was first seen."""
     if not raw.layout.on_demand:
         return ()
     place = np.searchsorted(table.numbers, raw.rows.lines)
-    prices, known, listed = parsed_prices(table.columns[raw.layout.on_demand], may_be_empty=True)
+    prices, known, listed = parse_prices(table.columns[raw.layout.on_demand], may_be_empty=True)
     prices = np.where(known, prices, np.nan)  # which the store sets aside
     told = np.flatnonzero(listed[place] & (raw.rows.times == observed))
     order = told[np.lexsort((raw.rows.times[told], raw.rows.codes[told]))]
@@ -159,7 +159,7 @@ def _list_prices(raw: RawRows, table: Table, observed: Times) -> tuple[ListPrice
     )
 
 
-def _observed(raw: RawRows, now: Instant) -> Times:
+def _observed_times(raw: RawRows, now: Instant) -> Times:
     """When the rows were seen: a poller says so; a stream of events was seen no earlier than its last one.
 
     Nothing was seen after ``now``: a row that claims to be from later was seen with the last one before.
@@ -173,8 +173,8 @@ def _observed(raw: RawRows, now: Instant) -> Times:
 
 
 def _import_facts(
-    store: PriceStore, name: str, said: str, table: Table, layout: FactLayout, as_of: Instant | None
-) -> Imported:
+    store: PriceStore, name: str, said: str, table: CsvTable, layout: FactLayout, as_of: Instant | None
+) -> ImportedFile:
     if as_of is None and not layout.dated:
         advice = "Say since when its figures hold: --as-of DATE."
         raise TraceError(name, None, f"no dates in a file of {','.join(layout.columns)}", "some", advice)
@@ -182,7 +182,7 @@ def _import_facts(
     ends = [rate.end for rate in facts.rates] or ([] if as_of is None else [as_of])
     observed = max(ends, default=Instant(0))
     added = store.add_unreadable(UnreadableBatch(said, facts.unreadable, observed))
-    for batch in facts.batches(said, observed):
+    for batch in facts.as_batches(said, observed):
         if isinstance(batch, RateBatch):
             added += store.add_rates(batch)
         elif isinstance(batch, OnDemandBatch):
@@ -190,54 +190,56 @@ def _import_facts(
         else:
             added += store.add_types(batch)
     first, last = (min(ends), max(ends)) if layout.dated and ends else (None, None)
-    return Imported(name, (said,), table.count, added, facts.rows_left_out, first, last)
+    return ImportedFile(name, (said,), table.row_count, added, facts.rows_left_out, first, last)
 
 
 def _import_sightings(
-    store: PriceStore, name: str, said: str, table: Table, only: Filter | None, now: Instant
-) -> Imported:
+    store: PriceStore, name: str, said: str, table: CsvTable, only: Filter | None, now: Instant
+) -> ImportedFile:
     found = read_sightings(table, now)
     probes = tuple(probe for probe in found.probes if only is None or only(probe.market))
     lifetimes = tuple(life for life in found.lifetimes if only is None or only(life.market))
     begins = [probe.at for probe in probes] or [life.begin for life in lifetimes]
     ends = [probe.at for probe in probes] or [life.end for life in lifetimes]
     last = max(ends, default=None)
-    lines = table.unreadable(found.flawed)
+    lines = table.unreadable_rows(found.flawed)
     added = store.add_unreadable(UnreadableBatch(said, lines, Instant(0) if last is None else last))
     if probes:
         added += store.add_probes(ProbeBatch(said, probes))
     if lifetimes:
         added += store.add_lifetimes(LifetimeBatch(said, lifetimes))
     left_out = len(found.probes) + len(found.lifetimes) - len(probes) - len(lifetimes)
-    return Imported(name, (said,), table.count, added, left_out, min(begins, default=None), last)
+    return ImportedFile(name, (said,), table.row_count, added, left_out, min(begins, default=None), last)
 
 
-def _import_export(store: PriceStore, name: str, said: str, export: Export, only: Filter | None) -> Imported:
+def _import_export(
+    store: PriceStore, name: str, said: str, export: Export, only: Filter | None
+) -> ImportedFile:
     read, left_out = len(export.unreadable), 0
     added = store.add_unreadable(UnreadableBatch(said, export.unreadable, Instant(0)))
     sources: list[str] = []
     spans: list[int] = []
-    for batch in export.batches():
+    for batch in export.split_batches():
         read += len(batch)
         wanted = np.array([only is None or only(market) for market in batch.markets], np.bool_)
         if not wanted.all():
             kept = wanted[batch.codes]
             left_out += int(np.sum(~kept))
-            batch = _taken(batch, kept)
+            batch = _take_rows(batch, kept)
         if len(batch):
-            added += store.add(batch)
+            added += store.add_prices(batch)
             sources.append(batch.source)
             spans += [int(batch.times.min()), int(batch.times.max())]
     first, last = (Instant(min(spans)), Instant(max(spans))) if spans else (None, None)
-    return Imported(name, tuple(dict.fromkeys(sources)), read, added, left_out, first, last)
+    return ImportedFile(name, tuple(dict.fromkeys(sources)), read, added, left_out, first, last)
 
 
-def _taken(batch: Batch, kept: Mask) -> Batch:
+def _take_rows(batch: Batch, kept: Mask) -> Batch:
     return replace(
         batch,
         codes=batch.codes[kept],
         times=batch.times[kept],
         prices=batch.prices[kept],
         observed=batch.observed[kept],
-        approximate=batch.inexact[kept],
+        approximate=batch.approximate_column[kept],
     )

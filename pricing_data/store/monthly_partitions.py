@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk, replace, staged, sync_folder
-from pricing_data.store.validation import Caps, Pool, Settled, pooled, settle
+from pricing_data.store.commit_log import (
+    QUARANTINE,
+    ROWS,
+    StoreFolder,
+    replace_file,
+    staged_files,
+    sync_folder,
+)
+from pricing_data.store.validation import Caps, JudgedRows, RowPool, judge_rows, pool_rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -25,47 +32,47 @@ _NEW: Final = "new,"
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MonthCounts:
     """Rows that a month did not have before."""
 
     new: int
     quarantined: int
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.new + other.new, self.quarantined + other.quarantined)
+    def __add__(self, other: MonthCounts) -> MonthCounts:
+        return MonthCounts(self.new + other.new, self.quarantined + other.quarantined)
 
 
 @dataclass(frozen=True, slots=True)
-class Months:
+class MonthlyPartitions:
     """The months of a store. Only whoever holds the disk's ``merging`` lock may merge or settle anew."""
 
-    disk: Disk
+    disk: StoreFolder
     database: DuckDBPyConnection
 
-    def write(self, settled: Settled, folder: Path, prefix: str) -> Counts:
+    def write_month(self, settled: JudgedRows, folder: Path, prefix: str) -> MonthCounts:
         """Write the files of a month, those that are not empty."""
-        believed = settled.believed
+        believed = settled.is_believed
         if believed.any():
-            parquet.write(self.database, folder / f"{prefix}{ROWS}", settled.pool.take(believed))
+            parquet.write_pool(self.database, folder / f"{prefix}{ROWS}", settled.pool.take_rows(believed))
         if not believed.all():
-            others = settled.pool.take(~believed)
+            others = settled.pool.take_rows(~believed)
             path = folder / f"{prefix}{QUARANTINE}"
-            parquet.write(self.database, path, others, settled.verdicts[~believed])
-        return Counts(int(believed.sum()), int(np.sum(~believed)))
+            parquet.write_pool(self.database, path, others, settled.verdicts[~believed])
+        return MonthCounts(int(believed.sum()), int(np.sum(~believed)))
 
-    def merge(self, entry: Path, caps: Caps, settled: Mapping[str, Counts]) -> Counts:
+    def merge_entry(self, entry: Path, caps: Caps, settled: Mapping[str, MonthCounts]) -> MonthCounts:
         """Merge a committed batch and remove it. What is for folders in ``settled`` was so by ``caps``."""
-        total = Counts(0, 0)
+        total = MonthCounts(0, 0)
         changed: set[Path] = set()
-        for relative, names in staged(entry).items():
+        for relative, names in staged_files(entry).items():
             files = [entry / f"{relative.replace('/', ',')},{name}" for name in names]
             folder = self.disk.root / relative
             changed.update((folder, *folder.parents[:3]))
-            if relative in settled and not self._files(folder):
+            if relative in settled and not self._existing_files(folder):
                 total += settled[relative]
                 self._take_over(folder, files)
             else:
-                total += self._add(folder, parquet.read(self.database, files), caps)
+                total += self._add_rows(folder, parquet.read_pool(self.database, files), caps)
             for file in files:
                 file.unlink(missing_ok=True)
         for folder in changed:
@@ -73,11 +80,11 @@ class Months:
         entry.rmdir()
         return total
 
-    def settle_anew(self, folder: Path, caps: Caps) -> None:
+    def judge_again(self, folder: Path, caps: Caps) -> None:
         """Judge a month again, now that more list prices are known."""
-        self._add(folder, pooled(()), caps)
+        self._add_rows(folder, pool_rows(()), caps)
 
-    def _files(self, folder: Path) -> list[Path]:
+    def _existing_files(self, folder: Path) -> list[Path]:
         return [path for path in (folder / ROWS, folder / QUARANTINE) if path.exists()]
 
     def _take_over(self, folder: Path, files: Sequence[Path]) -> None:
@@ -86,14 +93,14 @@ class Months:
         for file in files:
             os.replace(file, folder / file.name.rpartition(",")[2])
 
-    def _add(self, folder: Path, pool: Pool, caps: Caps) -> Counts:
-        kept, aside = (self._read(folder / name) for name in (ROWS, QUARANTINE))
+    def _add_rows(self, folder: Path, pool: RowPool, caps: Caps) -> MonthCounts:
+        kept, aside = (self._read_file(folder / name) for name in (ROWS, QUARANTINE))
         before = len(kept) + len(aside)
-        settled = settle(pooled((kept, aside, pool)), caps)
+        settled = judge_rows(pool_rows((kept, aside, pool)), caps)
         known = np.zeros(len(settled.pool), np.bool_)
         known[settled.copies[:before]] = True
-        believed = settled.believed
-        counts = Counts(int(np.sum(believed & ~known)), int(np.sum(~believed & ~known)))
+        believed = settled.is_believed
+        counts = MonthCounts(int(np.sum(believed & ~known)), int(np.sum(~believed & ~known)))
         seen = np.concatenate([kept.observed, aside.observed])
         if (
             known.all()
@@ -102,33 +109,33 @@ class Months:
             and not believed[settled.copies[len(kept) : before]].any()
         ):
             return counts
-        self._replace(
+        self._replace_month(
             folder, settled, aside, released=bool(believed[settled.copies[len(kept) : before]].any())
         )
         return counts
 
-    def _read(self, file: Path) -> Pool:
-        return parquet.read(self.database, [file] if file.exists() else [])
+    def _read_file(self, file: Path) -> RowPool:
+        return parquet.read_pool(self.database, [file] if file.exists() else [])
 
-    def _replace(self, folder: Path, settled: Settled, aside: Pool, *, released: bool) -> None:
+    def _replace_month(self, folder: Path, settled: JudgedRows, aside: RowPool, *, released: bool) -> None:
         """Put the files of a month in place, so that no row is ever in neither of them.
 
         A row that leaves the rows is first in the quarantine; where one leaves the quarantine, the old and
         the new quarantine together come first, and the new one alone comes last.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        written = self.write(settled, folder, _NEW)
+        written = self.write_month(settled, folder, _NEW)
         if released:
-            both = settle(pooled((aside, settled.pool.take(~settled.believed))), lambda *_: ())
+            both = judge_rows(pool_rows((aside, settled.pool.take_rows(~settled.is_believed))), lambda *_: ())
             everything = np.zeros(len(both.pool), np.int64)
-            parquet.write(self.database, folder / f"{_NEW}both", both.pool, everything)
-            replace(folder / f"{_NEW}both", folder / QUARANTINE)
+            parquet.write_pool(self.database, folder / f"{_NEW}both", both.pool, everything)
+            replace_file(folder / f"{_NEW}both", folder / QUARANTINE)
             order = (ROWS, QUARANTINE)
         else:
             order = (QUARANTINE, ROWS)
         for name in order:
             if (written.new if name == ROWS else written.quarantined) > 0:
-                replace(folder / f"{_NEW}{name}", folder / name)
+                replace_file(folder / f"{_NEW}{name}", folder / name)
             else:
                 (folder / name).unlink(missing_ok=True)
                 sync_folder(folder)

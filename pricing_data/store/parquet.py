@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pricing_data.errors import StoreDamaged, StoreUnwritable
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Ints
-from pricing_data.store.validation import FLAWS, Pool, Series
+from pricing_data.store.validation import FLAWS, RowPool, SeriesKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ _WRITTEN: Final = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)"
 """Small row groups: one market is read without most of its month."""
 
 
-def connect() -> DuckDBPyConnection:
+def open_database() -> DuckDBPyConnection:
     """A database in memory that keeps the order of rows. Cursors of it may be used by several threads."""
     import duckdb
 
@@ -40,35 +40,35 @@ def connect() -> DuckDBPyConnection:
     return connection
 
 
-def quoted(path: Path | str) -> str:
+def sql_literal(path: Path | str) -> str:
     """As a string literal of SQL."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def scan(files: Sequence[Path], *options: str) -> str:
+def scan_expression(files: Sequence[Path], *options: str) -> str:
     """What to select from to read ``files``, in this order."""
-    listed = ", ".join(map(quoted, files))
+    listed = ", ".join(map(sql_literal, files))
     return f"read_parquet({', '.join((f'[{listed}]', 'hive_partitioning = false', *options))})"
 
 
-def write(database: DuckDBPyConnection, path: Path, pool: Pool, verdicts: Ints | None = None) -> None:
+def write_pool(database: DuckDBPyConnection, path: Path, pool: RowPool, verdicts: Ints | None = None) -> None:
     """Write the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
     semantics = (Semantics.EVENT_STREAM, Semantics.POLLED)
     columns: dict[str, npt.NDArray[Any] | str] = {
-        column: _column([name[place] for name in pool.series], pool.codes)
+        column: _text_column([name[place] for name in pool.series], pool.codes)
         for place, column in enumerate(_NAMES)
     }
-    columns["semantics"] = _column(semantics, pool.polled.astype(np.int64))
+    columns["semantics"] = _text_column(semantics, pool.polled.astype(np.int64))
     columns["approximate"] = pool.approximate
     columns["time_s"] = pool.times
     columns["price_usd_hour"] = pool.prices  # NaN becomes NULL
     columns["observed_s"] = pool.observed
     if verdicts is not None:
-        columns["reason"] = _column(FLAWS, verdicts)
-    copy(database, columns, path)
+        columns["reason"] = _text_column(FLAWS, verdicts)
+    write_columns(database, columns, path)
 
 
-def _column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
+def _text_column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
     """One text for all rows where it is the same for all, which is much quicker to write."""
     if len(set(texts)) == 1 or bool(np.all(codes == codes[0])):
         return str(texts[int(codes[0])])
@@ -77,58 +77,58 @@ def _column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
     return column[codes]
 
 
-def read(
+def read_pool(
     database: DuckDBPyConnection, files: Sequence[Path], where: str = "true", values: Sequence[Any] = ()
-) -> Pool:
+) -> RowPool:
     """The rows of ``files`` that satisfy ``where``, file by file. Raises StoreDamaged if it cannot."""
     if not files:
-        return _pool((), np.empty(0, np.int64), {})
+        return _make_pool((), np.empty(0, np.int64), {})
     names = ", ".join(_NAMES)
     runs_of = (
-        f"SELECT {names}, count(*) FROM {scan(files, 'filename = true', 'file_row_number = true')} "
+        f"SELECT {names}, count(*) FROM {scan_expression(files, 'filename = true', 'file_row_number = true')} "
         f"WHERE {where} GROUP BY filename, {names} "
         "ORDER BY list_position(?::VARCHAR[], filename), min(file_row_number)"
     )
     rows_of = (
         "SELECT time_s, price_usd_hour, observed_s, approximate, "
-        f"semantics = {quoted(Semantics.POLLED)} AS polled FROM {scan(files, 'file_row_number = true')} "
+        f"semantics = {sql_literal(Semantics.POLLED)} AS polled FROM {scan_expression(files, 'file_row_number = true')} "
         f"WHERE {where}"
     )
     if where != "true":  # a long IN becomes a join, and joins keep no order
         rows_of += " ORDER BY file_index, file_row_number"
     try:
-        with interruptible(), database.cursor() as cursor:
+        with translate_interrupt(), database.cursor() as cursor:
             runs = cursor.execute(runs_of, [*values, [str(file) for file in files]]).fetchall()
             columns = cursor.execute(rows_of, list(values)).fetchnumpy()
-    except errors() as error:
-        raise damaged(files, error) from error
-    of_runs = [Series(*run[:5]) for run in runs]
+    except database_error() as error:
+        raise damaged_error(files, error) from error
+    of_runs = [SeriesKey(*run[:5]) for run in runs]
     series = tuple(sorted(set(of_runs)))
     place = {name: code for code, name in enumerate(series)}
     codes = np.repeat(np.array([place[name] for name in of_runs], np.int64), [run[5] for run in runs])
-    return _pool(series, codes, columns)
+    return _make_pool(series, codes, columns)
 
 
-def _pool(series: tuple[Series, ...], codes: Ints, columns: Mapping[str, Any]) -> Pool:
+def _make_pool(series: tuple[SeriesKey, ...], codes: Ints, columns: Mapping[str, Any]) -> RowPool:
     nothing = np.empty(0)
 
-    def column(name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    def read_column(name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         values = columns.get(name, nothing)
         return np.asarray(np.ma.filled(values, np.nan) if name == "price_usd_hour" else values, kind)
 
-    return Pool(
+    return RowPool(
         series=series,
         codes=codes.astype(np.int64),
-        times=column("time_s", np.int64),
-        prices=column("price_usd_hour", np.float64),
-        observed=column("observed_s", np.int64),
-        polled=column("polled", np.bool_),
-        approximate=column("approximate", np.bool_),
+        times=read_column("time_s", np.int64),
+        prices=read_column("price_usd_hour", np.float64),
+        observed=read_column("observed_s", np.int64),
+        polled=read_column("polled", np.bool_),
+        approximate=read_column("approximate", np.bool_),
     )
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def translate_interrupt() -> Iterator[None]:
     """Ctrl-C while DuckDB works is a KeyboardInterrupt, whatever DuckDB makes of it.
 
     It hears of it first and calls it a RuntimeError; or the interrupt strikes while it reads our columns, and
@@ -145,52 +145,56 @@ def interruptible() -> Iterator[None]:
         raise
 
 
-def errors() -> type[Exception]:
+def database_error() -> type[Exception]:
     """What DuckDB raises."""
     import duckdb
 
     return duckdb.Error
 
 
-def damaged(files: Sequence[Path], error: Exception) -> StoreDamaged:
+def damaged_error(files: Sequence[Path], error: Exception) -> StoreDamaged:
     """Which of ``files`` it was, as far as the error tells."""
     text = str(error).splitlines()[0]
     which = next((str(file) for file in files if str(file) in text), str(files[0].parent))
     return StoreDamaged(which, text)
 
 
-def copy(database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path) -> None:
+def write_columns(
+    database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path
+) -> None:
     """Write ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
-    said = [f"{quoted(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()]
+    said = [
+        f"{sql_literal(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()
+    ]
     try:
-        with interruptible(), database.cursor() as cursor:
+        with translate_interrupt(), database.cursor() as cursor:
             cursor.register(
                 "rows", {name: held for name, held in columns.items() if not isinstance(held, str)}
             )
-            cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {quoted(path)} {_WRITTEN}")
+            cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {sql_literal(path)} {_WRITTEN}")
         with path.open("rb") as written:
             os.fsync(written.fileno())
-    except (errors(), OSError) as error:
+    except (database_error(), OSError) as error:
         raise StoreUnwritable(str(path), str(error).splitlines()[0]) from error
 
 
-def fetched(
+def fetch_rows(
     cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
     """The rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
     try:
-        with interruptible():
+        with translate_interrupt():
             return cursor.execute(query, list(values)).fetchall()
-    except errors() as error:
-        raise damaged(files, error) from error
+    except database_error() as error:
+        raise damaged_error(files, error) from error
 
 
-def framed(
+def fetch_frame(
     cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
 ) -> pd.DataFrame:
     """The same as a DataFrame."""
     try:
-        with interruptible():
+        with translate_interrupt():
             return cursor.execute(query, list(values)).df()
-    except errors() as error:
-        raise damaged(files, error) from error
+    except database_error() as error:
+        raise damaged_error(files, error) from error

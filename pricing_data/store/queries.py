@@ -11,13 +11,20 @@ import numpy as np
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw
-from pricing_data.formats.source_priority import REPEATS, Account, Claim, rank, reconciled, steps
+from pricing_data.formats.source_priority import (
+    REPEATS,
+    MergedSeries,
+    SourceClaim,
+    drop_repeats,
+    merge_claims,
+    rank_source,
+)
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant, UsdPerHour, format_instant
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import QUARANTINE, ROWS, Disk
+from pricing_data.store.commit_log import QUARANTINE, ROWS, StoreFolder
 from pricing_data.store.reference_tables import Row
-from pricing_data.store.validation import Pool
+from pricing_data.store.validation import RowPool
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -46,7 +53,7 @@ class MarketSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class QuarantinedRow:
     """A row that is not believed, or a line that is no row (then there is no market)."""
 
     source: str
@@ -57,29 +64,29 @@ class Quarantined:
     text: str
 
 
-def summaries(
-    database: DuckDBPyConnection, disk: Disk, cloud: str | None, region: str | None
+def summarize_markets(
+    database: DuckDBPyConnection, disk: StoreFolder, cloud: str | None, region: str | None
 ) -> tuple[MarketSummary, ...]:
     """One for every market, sorted."""
-    files = disk.files(ROWS, cloud, region)
+    files = disk.month_files(ROWS, cloud, region)
     if not files:
         return ()
     newest = "max_by({'price': price_usd_hour, 'observed': observed_s}, time_s)"
     query = (
         "SELECT cloud, region, zone, instance_type, source, semantics, bool_or(approximate), count(*), "
-        f"min(time_s), max(time_s), {newest} FROM {parquet.scan(files)} GROUP BY ALL"
+        f"min(time_s), max(time_s), {newest} FROM {parquet.scan_expression(files)} GROUP BY ALL"
     )
     by_market: dict[Market, list[Row]] = {}
     with database.cursor() as cursor:
-        for row in parquet.fetched(cursor, query, files):
+        for row in parquet.fetch_rows(cursor, query, files):
             by_market.setdefault(Market(*row[:4]), []).append(row[4:])
-    return tuple(_summary(market, rows) for market, rows in sorted(by_market.items()))
+    return tuple(_summarize_market(market, rows) for market, rows in sorted(by_market.items()))
 
 
-def _summary(market: Market, rows: list[Row]) -> MarketSummary:
+def _summarize_market(market: Market, rows: list[Row]) -> MarketSummary:
     ranked, current = rows, rows[0]
     if len(rows) > 1:
-        ranked = sorted(rows, key=lambda row: rank(row[0], Semantics(row[1]), row[2], row[3]))
+        ranked = sorted(rows, key=lambda row: rank_source(row[0], Semantics(row[1]), row[2], row[3]))
         current = max(ranked, key=lambda row: row[5])  # of several at that moment the first: it is believed
     price = current[6]["price"]
     return MarketSummary(
@@ -96,33 +103,33 @@ def _summary(market: Market, rows: list[Row]) -> MarketSummary:
     )
 
 
-def history(
-    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
+def read_history(
+    database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
 ) -> PriceHistory:
     """The believed steps. Those before ``until`` do not depend on rows after it."""
     series = {}
-    for market, account in accounts(database, disk, markets, until):
-        times, prices = steps(account.times, account.prices)
+    for market, account in merged_series(database, disk, markets, until):
+        times, prices = drop_repeats(account.times, account.prices)
         if len(times):
             series[market] = Series(times, prices)
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
-def accounts(
-    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
-) -> Iterator[tuple[Market, Account]]:
+def merged_series(
+    database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
+) -> Iterator[tuple[Market, MergedSeries]]:
     """What is believed of each market, and of whom."""
-    pool = _rows(database, disk, markets, until)
+    pool = _read_rows(database, disk, markets, until)
     if len(pool) == 0:
         return
     order = np.argsort(pool.codes, kind="stable")  # the files of a market come in the order of their months
-    pool = pool.take(order)
+    pool = pool.take_rows(order)
     borders = (np.flatnonzero(np.diff(pool.codes)) + 1).tolist()
-    claims: dict[Market, list[Claim]] = {}
+    claims: dict[Market, list[SourceClaim]] = {}
     for begin, end in zip([0, *borders], [*borders, len(pool)], strict=True):
         name = pool.series[pool.codes[begin]]
         claims.setdefault(name.market, []).append(
-            Claim(
+            SourceClaim(
                 source=name.source,
                 semantics=Semantics.POLLED if pool.polled[begin] else Semantics.EVENT_STREAM,
                 approximate=bool(pool.approximate[begin:end].any()),
@@ -132,18 +139,18 @@ def accounts(
             )
         )
     for market, found in claims.items():
-        yield market, reconciled(found)
+        yield market, merge_claims(found)
 
 
-def _rows(
-    database: DuckDBPyConnection, disk: Disk, markets: Collection[Market] | None, until: Instant | None
-) -> Pool:
-    files, where, values = selection(disk, markets, None, until)
-    return parquet.read(database, files, where, values)
+def _read_rows(
+    database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
+) -> RowPool:
+    files, where, values = select_rows(disk, markets, None, until)
+    return parquet.read_pool(database, files, where, values)
 
 
-def selection(
-    disk: Disk,
+def select_rows(
+    disk: StoreFolder,
     markets: Collection[Market] | None,
     since: Instant | None,
     until: Instant | None,
@@ -152,10 +159,10 @@ def selection(
     conditions: list[str] = []
     values: list[Any] = []
     if markets is None:
-        files = disk.files(ROWS)
+        files = disk.month_files(ROWS)
     else:
         regions = sorted({(market.cloud, market.region) for market in markets})
-        files = tuple(file for cloud, region in regions for file in disk.files(ROWS, cloud, region))
+        files = tuple(file for cloud, region in regions for file in disk.month_files(ROWS, cloud, region))
         wanted = sorted(markets)
         for column in ("cloud", "region", "zone", "instance_type"):
             among = sorted({getattr(market, column) for market in wanted})
@@ -173,65 +180,65 @@ def selection(
     return files, " AND ".join(conditions) or "true", values
 
 
-def last(database: DuckDBPyConnection, disk: Disk, source: str, cloud: str, region: str) -> Instant | None:
+def newest_time(
+    database: DuckDBPyConnection, disk: StoreFolder, source: str, cloud: str, region: str
+) -> Instant | None:
     """Looks at the newest months first."""
-    for file in reversed(disk.files(ROWS, cloud, region)):
-        query = (
-            f"SELECT max(time_s) FROM {parquet.scan([file])} WHERE source = ? AND cloud = ? AND region = ?"
-        )
+    for file in reversed(disk.month_files(ROWS, cloud, region)):
+        query = f"SELECT max(time_s) FROM {parquet.scan_expression([file])} WHERE source = ? AND cloud = ? AND region = ?"
         with database.cursor() as cursor:
-            found = parquet.fetched(cursor, query, [file], [source, cloud, region])[0][0]
+            found = parquet.fetch_rows(cursor, query, [file], [source, cloud, region])[0][0]
         if found is not None:
             return Instant(found)
     return None
 
 
-def quarantined(
-    database: DuckDBPyConnection, disk: Disk, unreadable: Sequence[Row], most: int | None
-) -> tuple[Quarantined, ...]:
+def list_quarantined(
+    database: DuckDBPyConnection, disk: StoreFolder, unreadable: Sequence[Row], most: int | None
+) -> tuple[QuarantinedRow, ...]:
     """Rows by market and time, then lines by file; the first ``most`` of all, where that is said."""
     rows = [
-        Quarantined(
+        QuarantinedRow(
             row[4],
             Flaw(row[5]),
             Market(*row[:4]),
             Instant(row[6]),
             row_text(Market(*row[:4]), row[6], row[7]),
         )
-        for row in _aside(database, disk, most)
+        for row in _quarantine_rows(database, disk, most)
     ]
     lines = [
-        Quarantined(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3]))
+        QuarantinedRow(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3]))
         for row in (unreadable if most is None else unreadable[: most - len(rows)])
     ]
     return (*rows, *lines)
 
 
-def _aside(database: DuckDBPyConnection, disk: Disk, most: int | None) -> list[Row]:
-    files = disk.files(QUARANTINE)
+def _quarantine_rows(database: DuckDBPyConnection, disk: StoreFolder, most: int | None) -> list[Row]:
+    files = disk.month_files(QUARANTINE)
     if not files:
         return []
     query = (
         "SELECT cloud, region, zone, instance_type, source, reason, time_s, price_usd_hour "
-        f"FROM {parquet.scan(files)} ORDER BY ALL"
+        f"FROM {parquet.scan_expression(files)} ORDER BY ALL"
     ) + ("" if most is None else f" LIMIT {most:d}")
     with database.cursor() as cursor:
-        return parquet.fetched(cursor, query, files)
+        return parquet.fetch_rows(cursor, query, files)
 
 
 def newest_failures(
-    database: DuckDBPyConnection, disk: Disk, but: Collection[Flaw]
+    database: DuckDBPyConnection, disk: StoreFolder, but: Collection[Flaw]
 ) -> dict[Market, tuple[Instant, Flaw]]:
     """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
-    files = disk.files(QUARANTINE)
+    files = disk.month_files(QUARANTINE)
     if not files:
         return {}
     query = (
         "SELECT cloud, region, zone, instance_type, max(struct_pack(at := time_s, reason := reason)) "
-        f"FROM {parquet.scan(files)} WHERE NOT list_contains(?::VARCHAR[], reason) GROUP BY ALL"
+        f"FROM {parquet.scan_expression(files)} WHERE NOT list_contains(?::VARCHAR[], reason) GROUP BY ALL"
     )
     with database.cursor() as cursor:
-        rows = parquet.fetched(cursor, query, files, [sorted(map(str, but))])
+        rows = parquet.fetch_rows(cursor, query, files, [sorted(map(str, but))])
     return {Market(*row[:4]): (Instant(row[4]["at"]), Flaw(row[4]["reason"])) for row in rows}
 
 

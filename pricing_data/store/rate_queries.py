@@ -42,20 +42,20 @@ _NEWEST: Final = f"""
 """
 
 
-def newest(database: DuckDBPyConnection, file: Path, window_s: int) -> tuple[tuple[str, Rate], ...]:
+def newest_rates(database: DuckDBPyConnection, file: Path, window_s: int) -> tuple[tuple[str, Rate], ...]:
     """(source, rate) of each market in the table of rates, there or not."""
     if not file.exists():
         return ()
-    query = _NEWEST.format(rates=parquet.scan([file]), window_s=window_s)
+    query = _NEWEST.format(rates=parquet.scan_expression([file]), window_s=window_s)
     with database.cursor() as cursor:
-        rows = parquet.fetched(cursor, query, [file])
+        rows = parquet.fetch_rows(cursor, query, [file])
     return tuple((row[4], Rate(Market(*row[:4]), *row[5:11])) for row in rows)
 
 
-def counts(database: DuckDBPyConnection, file: Path) -> dict[str, int]:
+def count_by_cloud(database: DuckDBPyConnection, file: Path) -> dict[str, int]:
     """How many rates there are, by cloud."""
     if not file.exists():
         return {}
-    query = f"SELECT cloud, count(*) FROM {parquet.scan([file])} GROUP BY cloud ORDER BY cloud"
+    query = f"SELECT cloud, count(*) FROM {parquet.scan_expression([file])} GROUP BY cloud ORDER BY cloud"
     with database.cursor() as cursor:
-        return dict(parquet.fetched(cursor, query, [file]))
+        return dict(parquet.fetch_rows(cursor, query, [file]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import replace
+from pricing_data.store.commit_log import replace_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TableSchema:
     """One kind of table: the ``keys`` first columns say what a row is about; the last is ``observed_s``."""
 
     name: str
@@ -37,45 +37,45 @@ class Kind:
 
 
 _MARKET: Final = ("cloud", "region", "zone", "instance_type")
-RATES: Final = Kind(
+RATES: Final = TableSchema(
     "rates",
     (*_MARKET, "source", "begin_s", "end_s", "low", "high", "per_s", "observed_s"),
     (str, str, str, str, str, int, int, float, float, float, int),
     keys=7,
 )
-TYPES: Final = Kind(
+TYPES: Final = TableSchema(
     "types",
     ("cloud", "instance_type", "vcpus", "memory_gib", "gpus", "gpu_name", "source", "observed_s"),
     (str, str, int, float, int, str, str, int),
     keys=2,
 )
-ON_DEMAND: Final = Kind(
+ON_DEMAND: Final = TableSchema(
     "on_demand",
     ("cloud", "region", "instance_type", "valid_from_s", "price_usd_hour", "source", "observed_s"),
     (str, str, str, int, float, str, int),
     keys=4,
 )
-PROBES: Final = Kind(
+PROBES: Final = TableSchema(
     "probes",
     (*_MARKET, "source", "time_s", "available", "observed_s"),
     (str, str, str, str, str, int, int, int),
     keys=7,
 )
 """Two answers of one source for one moment are both kept; whoever reads them decides."""
-LIFETIMES: Final = Kind(
+LIFETIMES: Final = TableSchema(
     "lifetimes",
     (*_MARKET, "source", "begin_s", "rank", "end_s", "lost", "observed_s"),
     (str, str, str, str, str, int, int, int, int, int),
     keys=7,
 )
 """``rank`` tells apart the machines of one source that began at one moment, by when they ended."""
-SEEN: Final = Kind(
+SEEN: Final = TableSchema(
     "seen",
     ("source", "cloud", "region", "observed_s"),
     (str, str, str, int),
     keys=3,
 )
-UNREADABLE: Final = Kind(
+UNREADABLE: Final = TableSchema(
     "unreadable",
     ("source", "line", "reason", "text", "observed_s"),
     (str, int, str, str, int),
@@ -84,63 +84,65 @@ UNREADABLE: Final = Kind(
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ReferenceTables:
     """The tables of a store. Only whoever holds the disk's ``merging`` lock may add to them."""
 
     root: Path
     database: DuckDBPyConnection
 
-    def path(self, kind: Kind) -> Path:
+    def table_path(self, kind: TableSchema) -> Path:
         return self.root / "tables" / f"{kind.name}.parquet"
 
-    def signature(self, *kinds: Kind) -> tuple[object, ...]:
+    def signature(self, *kinds: TableSchema) -> tuple[object, ...]:
         """Differs once one of the tables was replaced."""
-        return tuple(self._signature(self.path(kind)) for kind in kinds)
+        return tuple(self._file_signature(self.table_path(kind)) for kind in kinds)
 
     @staticmethod
-    def _signature(path: Path) -> object:
+    def _file_signature(path: Path) -> object:
         try:
             now = path.stat()
         except FileNotFoundError:
             return None
         return now.st_ino, now.st_mtime_ns, now.st_size
 
-    def rows(self, kind: Kind) -> list[Row]:
+    def read_rows(self, kind: TableSchema) -> list[Row]:
         """All rows, sorted."""
-        if not self.path(kind).exists():
+        if not self.table_path(kind).exists():
             return []
         with self.database.cursor() as cursor:
-            query = f"SELECT {', '.join(kind.columns)} FROM {parquet.scan([self.path(kind)])}"
-            return parquet.fetched(cursor, query, [self.path(kind)])
+            query = (
+                f"SELECT {', '.join(kind.columns)} FROM {parquet.scan_expression([self.table_path(kind)])}"
+            )
+            return parquet.fetch_rows(cursor, query, [self.table_path(kind)])
 
-    def news(self, kind: Kind, rows: Iterable[Row]) -> list[Row]:
+    def new_rows(self, kind: TableSchema, rows: Iterable[Row]) -> list[Row]:
         """Those of ``rows`` that would be kept, were they added: of new keys, or newer than what is there."""
-        before = {row[: kind.keys]: row for row in self.rows(kind)}
+        before = {row[: kind.keys]: row for row in self.read_rows(kind)}
         after = dict(before)
         for row in rows:
             key = row[: kind.keys]
-            if key not in after or _newness(row) > _newness(after[key]):
+            if key not in after or _newness_key(row) > _newness_key(after[key]):
                 after[key] = row
         return [row for key, row in after.items() if before.get(key) != row]
 
-    def add(self, kind: Kind, rows: Iterable[Row]) -> int:
+    def add_rows(self, kind: TableSchema, rows: Iterable[Row]) -> int:
         """How many of ``rows`` say something that was not known; more than that it was seen again."""
-        before = {row[: kind.keys]: row for row in self.rows(kind)}
-        news = {row[: kind.keys]: row for row in self.news(kind, rows)}
+        before = {row[: kind.keys]: row for row in self.read_rows(kind)}
+        news = {row[: kind.keys]: row for row in self.new_rows(kind, rows)}
         if news:
-            self._write(kind, sorted({**before, **news}.values()))
+            self._write_table(kind, sorted({**before, **news}.values()))
         return sum(1 for key, row in news.items() if key not in before or row[:-1] != before[key][:-1])
 
-    def _write(self, kind: Kind, rows: list[Row]) -> None:
+    def _write_table(self, kind: TableSchema, rows: list[Row]) -> None:
         columns: dict[str, Any] = {}
         for place, (name, held) in enumerate(zip(kind.columns, kind.kinds, strict=True)):
             columns[name] = np.empty(len(rows), object if held is str else held)
             columns[name][:] = [row[place] for row in rows]
-        path = self.path(kind)
+        path = self.table_path(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.copy(self.database, columns, path.with_suffix(".new"))
-        replace(path.with_suffix(".new"), path)
+        parquet.write_columns(self.database, columns, path.with_suffix(".new"))
+        replace_file(path.with_suffix(".new"), path)
 
 
-def _newness(row: Row) -> Row:
+def _newness_key(row: Row) -> Row:
     return (row[-1], *row)

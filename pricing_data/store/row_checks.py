@@ -12,7 +12,7 @@ from typing import Final
 
 from pricing_data.formats.quality import Flaw
 from pricing_data.store.reference_tables import Row
-from pricing_data.store.validation import EARLIEST, LATEST, usable
+from pricing_data.store.validation import EARLIEST, LATEST, is_usable_name
 
 Check = Callable[[Row], Flaw | None]
 
@@ -20,29 +20,29 @@ _LONGEST_TEXT: Final = 2000
 _MOST_CORES: Final = 1_000_000
 
 
-def rate(row: Row) -> Flaw | None:
+def check_rate(row: Row) -> Flaw | None:
     """A row of ``reference_tables.RATES``."""
     begin, end, low, high, per_s = row[5:10]
-    if not all(map(usable, row[:4])):
+    if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
     if not (EARLIEST <= begin < end < LATEST):
         return Flaw.TIME
     return None if 0 <= low <= high <= 1 and 0 < per_s < math.inf else Flaw.RATE
 
 
-def instance_type(row: Row) -> Flaw | None:
+def check_instance_type(row: Row) -> Flaw | None:
     """A row of ``reference_tables.TYPES``."""
     vcpus, memory_gib, gpus = row[2:5]
-    if not all(map(usable, row[:2])):
+    if not all(map(is_usable_name, row[:2])):
         return Flaw.NAME
     counts = 0 < vcpus <= _MOST_CORES and 0 <= gpus <= _MOST_CORES
     return None if counts and 0 < memory_gib < math.inf else Flaw.SIZE
 
 
-def list_price(row: Row) -> Flaw | None:
+def check_list_price(row: Row) -> Flaw | None:
     """A row of ``reference_tables.ON_DEMAND``."""
     valid_from, price = row[3:5]
-    if not all(map(usable, row[:3])):
+    if not all(map(is_usable_name, row[:3])):
         return Flaw.NAME
     if not EARLIEST <= valid_from < LATEST:
         return Flaw.TIME
@@ -51,27 +51,27 @@ def list_price(row: Row) -> Flaw | None:
     return None if price > 0 else (Flaw.NEGATIVE if price < 0 else Flaw.ZERO)
 
 
-def probe(row: Row) -> Flaw | None:
+def check_probe(row: Row) -> Flaw | None:
     """A row of ``reference_tables.PROBES``."""
     at, available = row[5:7]
-    if not all(map(usable, row[:4])):
+    if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
     if not EARLIEST <= at < LATEST:
         return Flaw.TIME
     return None if available >= 0 else Flaw.COUNT
 
 
-def lifetime(row: Row) -> Flaw | None:
+def check_lifetime(row: Row) -> Flaw | None:
     """A row of ``reference_tables.LIFETIMES``."""
     begin, end = row[5], row[7]
-    if not all(map(usable, row[:4])):
+    if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
     if not EARLIEST <= begin < LATEST or not EARLIEST <= end < LATEST:
         return Flaw.TIME
     return None if begin <= end else Flaw.BACKWARDS
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """``text`` such as can be written to any file; of a very long one the beginning and a mark."""
     whole = text.encode("utf-8", "backslashreplace")
     if len(text) > _LONGEST_TEXT:

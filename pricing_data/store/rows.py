@@ -11,42 +11,42 @@ import numpy as np
 
 from pricing_data.formats.batches import (
     Batch,
-    Lifetime,
     LifetimeBatch,
+    MachineLifetime,
     OnDemandBatch,
     Probe,
     ProbeBatch,
     RateBatch,
     TypeBatch,
 )
-from pricing_data.formats.capacity_rows import observations
+from pricing_data.formats.capacity_rows import build_observations
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market
 from pricing_data.store.reference_tables import Row
-from pricing_data.store.validation import usable
+from pricing_data.store.validation import is_usable_name
 
 
-def spoken(batch: Batch) -> list[Row]:
+def seen_rows(batch: Batch) -> list[Row]:
     """Rows of ``reference_tables.SEEN``, of markets that can be named."""
     newest: dict[tuple[str, str], int] = {}
     latest = np.full(len(batch.markets), -1, np.int64)
     np.maximum.at(latest, batch.codes, batch.observed)
     for market, at in zip(batch.markets, latest.tolist(), strict=True):
-        if at >= 0 and usable(market.cloud) and usable(market.region):
+        if at >= 0 and is_usable_name(market.cloud) and is_usable_name(market.region):
             key = (market.cloud, market.region)
             newest[key] = max(at, newest.get(key, at))
     return [(batch.source, *key, at) for key, at in newest.items()]
 
 
-def rates(batch: RateBatch) -> list[Row]:
+def rate_rows(batch: RateBatch) -> list[Row]:
     """Rows of ``reference_tables.RATES``."""
     return [
-        (*_names(r.market), batch.source, r.begin, r.end, r.low, r.high, r.per_s, r.observed)
+        (*_market_names(r.market), batch.source, r.begin, r.end, r.low, r.high, r.per_s, r.observed)
         for r in batch.rates
     ]
 
 
-def types(batch: TypeBatch) -> list[Row]:
+def type_rows(batch: TypeBatch) -> list[Row]:
     """Rows of ``reference_tables.TYPES``."""
     return [
         (t.cloud, t.name, t.vcpus, t.memory_gib, t.gpus, row.gpu_name, batch.source, batch.observed)
@@ -55,7 +55,7 @@ def types(batch: TypeBatch) -> list[Row]:
     ]
 
 
-def list_prices(batch: OnDemandBatch) -> list[Row]:
+def list_price_rows(batch: OnDemandBatch) -> list[Row]:
     """Rows of ``reference_tables.ON_DEMAND``."""
     return [
         (p.cloud, p.region, p.instance_type, p.valid_from, p.price, batch.source, batch.observed)
@@ -63,12 +63,12 @@ def list_prices(batch: OnDemandBatch) -> list[Row]:
     ]
 
 
-def probes(batch: ProbeBatch) -> list[Row]:
+def probe_rows(batch: ProbeBatch) -> list[Row]:
     """Rows of ``reference_tables.PROBES``."""
-    return [(*_names(p.market), batch.source, p.at, p.available, p.at) for p in batch.probes]
+    return [(*_market_names(p.market), batch.source, p.at, p.available, p.at) for p in batch.probes]
 
 
-def lifetimes(batch: LifetimeBatch) -> list[Row]:
+def lifetime_rows(batch: LifetimeBatch) -> list[Row]:
     """Returns rows of ``reference_tables.LIFETIMES``; later news of a running machine replace its row."""
     rows: list[Row] = []
     before: tuple[Market, int] | None = None
@@ -77,20 +77,20 @@ def lifetimes(batch: LifetimeBatch) -> list[Row]:
         rank = rank + 1 if (life.market, life.begin) == before else 0
         before = life.market, life.begin
         rows.append(
-            (*_names(life.market), batch.source, life.begin, rank, life.end, int(life.lost), life.end)
+            (*_market_names(life.market), batch.source, life.begin, rank, life.end, int(life.lost), life.end)
         )
     return rows
 
 
-def seen(
+def read_observations(
     probed: Iterable[Row], lived: Iterable[Row], markets: Collection[Market] | None, nodes: int
 ) -> Observations:
     """Reads probes and lifetimes (``reference_tables.py``) of ``markets``, or of all, as observations."""
-    names = None if markets is None else {_names(market) for market in markets}
-    return observations(
+    names = None if markets is None else {_market_names(market) for market in markets}
+    return build_observations(
         (Probe(Market(*row[:4]), row[5], row[6]) for row in probed if names is None or row[:4] in names),
         (
-            Lifetime(Market(*row[:4]), row[5], row[7], bool(row[8]))
+            MachineLifetime(Market(*row[:4]), row[5], row[7], bool(row[8]))
             for row in lived
             if names is None or row[:4] in names
         ),
@@ -98,5 +98,5 @@ def seen(
     )
 
 
-def _names(market: Market) -> tuple[str, str, str, str]:
+def _market_names(market: Market) -> tuple[str, str, str, str]:
     return market.cloud, market.region, market.zone, market.instance_type

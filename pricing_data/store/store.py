@@ -31,11 +31,11 @@ from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant
 from pricing_data.store import findings, frames, parquet, queries, rate_queries, row_checks
 from pricing_data.store import rows as records
-from pricing_data.store.commit_log import Disk
+from pricing_data.store.commit_log import StoreFolder
 from pricing_data.store.findings import StoreFinding
-from pricing_data.store.monthly_partitions import Months
-from pricing_data.store.partition_keys import placed
-from pricing_data.store.queries import MarketSummary, Quarantined
+from pricing_data.store.monthly_partitions import MonthlyPartitions
+from pricing_data.store.partition_keys import split_by_month
+from pricing_data.store.queries import MarketSummary, QuarantinedRow
 from pricing_data.store.reference_tables import (
     LIFETIMES,
     ON_DEMAND,
@@ -44,18 +44,18 @@ from pricing_data.store.reference_tables import (
     SEEN,
     TYPES,
     UNREADABLE,
-    Kind,
+    ReferenceTables,
     Row,
-    Tables,
+    TableSchema,
 )
-from pricing_data.store.validation import settle
+from pricing_data.store.validation import judge_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedRows:
     """What became of the rows of a batch."""
 
     new: int
@@ -64,8 +64,8 @@ class Added:
     """In the store before, or twice in the batch."""
     quarantined: int
 
-    def __add__(self, other: Added) -> Added:
-        return Added(self.new + other.new, self.known + other.known, self.quarantined + other.quarantined)
+    def __add__(self, other: AddedRows) -> AddedRows:
+        return AddedRows(self.new + other.new, self.known + other.known, self.quarantined + other.quarantined)
 
 
 class PriceStore:
@@ -73,192 +73,205 @@ class PriceStore:
 
     def __init__(self, root: Path) -> None:
         """Open the store at ``root``, there or not yet, and finish what killed processes left."""
-        self._disk = Disk(root)
-        self._database = parquet.connect()
-        self._months = Months(self._disk, self._database)
-        self._tables = Tables(root, self._database)
+        self._disk = StoreFolder(root)
+        self._database = parquet.open_database()
+        self._months = MonthlyPartitions(self._disk, self._database)
+        self._tables = ReferenceTables(root, self._database)
         self._catalogue: tuple[object, Catalogue] | None = None
-        self._disk.sweep()
-        self._finish()
+        self._disk.remove_abandoned()
+        self._finish_merges()
 
     @property
     def root(self) -> Path:
         return self._disk.root
 
-    def add(self, batch: Batch) -> Added:
+    def add_prices(self, batch: Batch) -> AddedRows:
         """Store ``batch``, all of it or nothing. When this returns it is on the disk."""
         if len(batch) == 0:
-            return Added(0, 0, 0)
+            return AddedRows(0, 0, 0)
         catalogue = self.catalogue()
-        with self._disk.writing() as folder:
+        with self._disk.new_batch_folder() as folder:
             settled = {
-                place.folder: self._months.write(settle(pool, catalogue.caps), folder, f"{place.flat},")
-                for place, pool in placed(batch)
+                place.folder: self._months.write_month(
+                    judge_rows(pool, catalogue.list_price_caps), folder, f"{place.flat_name},"
+                )
+                for place, pool in split_by_month(batch)
             }
-            with self._disk.merging():
-                now = self._learned()
+            with self._disk.lock_for_merging():
+                now = self._fetched_catalogue()
                 entry = self._disk.commit(folder)
-                found = self._months.merge(entry, now.caps, settled if now is catalogue else {})
-                self._tables.add(SEEN, records.spoken(batch))
-        return Added(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
+                found = self._months.merge_entry(
+                    entry, now.list_price_caps, settled if now is catalogue else {}
+                )
+                self._tables.add_rows(SEEN, records.seen_rows(batch))
+        return AddedRows(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
 
-    def add_rates(self, batch: RateBatch) -> Added:
+    def add_rates(self, batch: RateBatch) -> AddedRows:
         """Store eviction rates; a later observation of the same interval replaces the one before."""
-        return self._add_rows(RATES, batch.source, records.rates(batch), row_checks.rate)
+        return self._add_rows(RATES, batch.source, records.rate_rows(batch), row_checks.check_rate)
 
-    def add_types(self, batch: TypeBatch) -> Added:
+    def add_types(self, batch: TypeBatch) -> AddedRows:
         """Store instance types; the newest description of a type is the one the catalogue shows."""
-        return self._add_rows(TYPES, batch.source, records.types(batch), row_checks.instance_type)
+        return self._add_rows(TYPES, batch.source, records.type_rows(batch), row_checks.check_instance_type)
 
-    def add_on_demand(self, batch: OnDemandBatch) -> Added:
+    def add_on_demand(self, batch: OnDemandBatch) -> AddedRows:
         """Store list prices, and judge the prices of the months since anew that they are a cap for."""
-        return self._add_rows(ON_DEMAND, batch.source, records.list_prices(batch), row_checks.list_price)
+        return self._add_rows(
+            ON_DEMAND, batch.source, records.list_price_rows(batch), row_checks.check_list_price
+        )
 
-    def add_probes(self, batch: ProbeBatch) -> Added:
+    def add_probes(self, batch: ProbeBatch) -> AddedRows:
         """Store what was seen of markets' capacity."""
-        return self._add_rows(PROBES, batch.source, records.probes(batch), row_checks.probe)
+        return self._add_rows(PROBES, batch.source, records.probe_rows(batch), row_checks.check_probe)
 
-    def add_lifetimes(self, batch: LifetimeBatch) -> Added:
+    def add_lifetimes(self, batch: LifetimeBatch) -> AddedRows:
         """Store for how long machines ran."""
-        return self._add_rows(LIFETIMES, batch.source, records.lifetimes(batch), row_checks.lifetime)
+        return self._add_rows(
+            LIFETIMES, batch.source, records.lifetime_rows(batch), row_checks.check_lifetime
+        )
 
-    def add_unreadable(self, batch: UnreadableBatch) -> Added:
+    def add_unreadable(self, batch: UnreadableBatch) -> AddedRows:
         """Keep what says nothing anybody understands, as it came."""
         rows = [
-            (batch.source, row.line, str(row.reason), row_checks.storable(row.text), batch.observed)
+            (batch.source, row.line, str(row.reason), row_checks.storable_text(row.text), batch.observed)
             for row in batch.rows
         ]
-        with self._disk.merging():
-            new = self._tables.add(UNREADABLE, rows)
-        return Added(0, len(rows) - new, new)
+        with self._disk.lock_for_merging():
+            new = self._tables.add_rows(UNREADABLE, rows)
+        return AddedRows(0, len(rows) - new, new)
 
-    def _add_rows(self, kind: Kind, source: str, rows: Sequence[Row], check: row_checks.Check) -> Added:
+    def _add_rows(
+        self, kind: TableSchema, source: str, rows: Sequence[Row], check: row_checks.Check
+    ) -> AddedRows:
         good, bad = [], []
         for row in rows:
             reason = check(row)
             if reason is None:
                 good.append(row)
             else:
-                bad.append((source, 0, reason, row_checks.storable(repr(row[:-1])), row[-1]))
-        with self._disk.merging():
+                bad.append((source, 0, reason, row_checks.storable_text(repr(row[:-1])), row[-1]))
+        with self._disk.lock_for_merging():
             if kind is ON_DEMAND and good:
-                self._settle_anew(good)
-            new = self._tables.add(kind, good)
-            aside = self._tables.add(UNREADABLE, bad)
-        return Added(new, len(rows) - new - aside, aside)
+                self._judge_again(good)
+            new = self._tables.add_rows(kind, good)
+            aside = self._tables.add_rows(UNREADABLE, bad)
+        return AddedRows(new, len(rows) - new - aside, aside)
 
-    def _settle_anew(self, rows: Sequence[Row]) -> None:
+    def _judge_again(self, rows: Sequence[Row]) -> None:
         """Before the list prices are stored: if we are killed they are still news, and this is done again."""
-        known = self._tables.rows(ON_DEMAND)
-        news = self._tables.news(ON_DEMAND, rows)
+        known = self._tables.read_rows(ON_DEMAND)
+        news = self._tables.new_rows(ON_DEMAND, rows)
         changed = {row[:5] for row in news} - {row[:5] for row in known}
         if not changed:
             return
         since: dict[tuple[str, str], int] = {}
         for cloud, region, _, valid_from, _ in changed:
             since[cloud, region] = min(valid_from, since.get((cloud, region), valid_from))
-        catalogue = frames.catalogue((), [*known, *news])
+        catalogue = frames.overlay_catalogue((), [*known, *news])
         for (cloud, region), begin in since.items():
-            for folder in self._disk.months(cloud, region, Instant(begin)):
-                self._months.settle_anew(folder, catalogue.caps)
+            for folder in self._disk.months_since(cloud, region, Instant(begin)):
+                self._months.judge_again(folder, catalogue.list_price_caps)
 
-    def _finish(self) -> None:
+    def _finish_merges(self) -> None:
         """Merge what was committed by processes that did not live to do it."""
-        if self._disk.entries():
-            with self._disk.merging():
-                caps = self._learned().caps
-                for entry in self._disk.entries():
-                    self._months.merge(entry, caps, {})
+        if self._disk.committed_entries():
+            with self._disk.lock_for_merging():
+                caps = self._fetched_catalogue().list_price_caps
+                for entry in self._disk.committed_entries():
+                    self._months.merge_entry(entry, caps, {})
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _lock_for_reading(self) -> Iterator[None]:
         """While this lasts there are whole batches in the months, and nothing changes."""
         if not self._disk.root.is_dir():
             yield
             return
         while True:
-            self._finish()
-            with self._disk.reading():
-                if not self._disk.entries():
+            self._finish_merges()
+            with self._disk.lock_for_reading():
+                if not self._disk.committed_entries():
                     yield
                     return
 
     def markets(self, cloud: str | None = None, region: str | None = None) -> tuple[MarketSummary, ...]:
         """Every market there are believed prices of, with the current one and who says so."""
-        with self._reading():
-            return queries.summaries(self._database, self._disk, cloud, region)
+        with self._lock_for_reading():
+            return queries.summarize_markets(self._database, self._disk, cloud, region)
 
     def history(
         self, markets: Collection[Market] | None = None, until: Instant | None = None
     ) -> PriceHistory:
         """The believed price steps of ``markets`` (or all), without those after ``until``."""
-        with self._reading():
-            return queries.history(self._database, self._disk, markets, until)
+        with self._lock_for_reading():
+            return queries.read_history(self._database, self._disk, markets, until)
 
     def series(self, market: Market) -> Series:
         """The believed price steps of one market."""
         return self.history([market]).series(market)
 
-    def seen(self) -> dict[tuple[str, str, str], Instant]:
+    def last_seen(self) -> dict[tuple[str, str, str], Instant]:
         """When each source last spoke of a region, by (source, cloud, region): with old rows or with new."""
-        with self._reading():
-            return {(row[0], row[1], row[2]): Instant(row[3]) for row in self._tables.rows(SEEN)}
+        with self._lock_for_reading():
+            return {(row[0], row[1], row[2]): Instant(row[3]) for row in self._tables.read_rows(SEEN)}
 
-    def last(self, source: str, cloud: str, region: str) -> Instant | None:
+    def newest_time(self, source: str, cloud: str, region: str) -> Instant | None:
         """The time of the newest row of ``source`` in a region: fetching goes on from there."""
-        with self._reading():
-            return queries.last(self._database, self._disk, source, cloud, region)
+        with self._lock_for_reading():
+            return queries.newest_time(self._database, self._disk, source, cloud, region)
 
     def rates(self, cloud: str | None = None) -> tuple[tuple[str, Rate], ...]:
         """All eviction rates, each with its source: every day of every market."""
-        with self._reading():
-            rows = self._tables.rows(RATES)
+        with self._lock_for_reading():
+            rows = self._tables.read_rows(RATES)
         return tuple(
             (row[4], Rate(Market(*row[:4]), *row[5:11])) for row in rows if cloud is None or row[0] == cloud
         )
 
     def newest_rates(self, window_s: int) -> tuple[tuple[str, Rate], ...]:
         """What is said of each market now, and by whom: a band, or the mean of ``window_s`` of figures."""
-        with self._reading():
-            return rate_queries.newest(self._database, self._tables.path(RATES), window_s)
+        with self._lock_for_reading():
+            return rate_queries.newest_rates(self._database, self._tables.table_path(RATES), window_s)
 
     def rate_counts(self) -> dict[str, int]:
         """How many eviction rates there are, by cloud."""
-        with self._reading():
-            return rate_queries.counts(self._database, self._tables.path(RATES))
+        with self._lock_for_reading():
+            return rate_queries.count_by_cloud(self._database, self._tables.table_path(RATES))
 
     def observations(self, markets: Collection[Market] | None = None, nodes: int = 1) -> Observations:
         """The spells of ``markets`` (or all): where ``nodes`` instances were there, and of machines."""
-        with self._reading():
-            probed, lived = self._tables.rows(PROBES), self._tables.rows(LIFETIMES)
-        return records.seen(probed, lived, markets, nodes)
+        with self._lock_for_reading():
+            probed, lived = self._tables.read_rows(PROBES), self._tables.read_rows(LIFETIMES)
+        return records.read_observations(probed, lived, markets, nodes)
 
     def files_of_capacity(self) -> tuple[Path, ...]:
         """Where what was seen and published of evictions is kept, as far as there is any."""
-        paths = (self._tables.path(kind) for kind in (LIFETIMES, PROBES, RATES))
+        paths = (self._tables.table_path(kind) for kind in (LIFETIMES, PROBES, RATES))
         return tuple(path for path in paths if path.exists())
 
     def sighting_counts(self) -> dict[str, tuple[int, int]]:
         """How many probes and how many lifetimes there are, by cloud."""
-        with self._reading():
+        with self._lock_for_reading():
             probes, lives = (
-                rate_queries.counts(self._database, self._tables.path(k)) for k in (PROBES, LIFETIMES)
+                rate_queries.count_by_cloud(self._database, self._tables.table_path(k))
+                for k in (PROBES, LIFETIMES)
             )
         return {cloud: (probes.get(cloud, 0), lives.get(cloud, 0)) for cloud in sorted({*probes, *lives})}
 
     def findings(self) -> tuple[StoreFinding, ...]:
         """Bad rows, gaps and approximate times: counted by source, with examples."""
-        with self._reading():
-            return findings.findings(self._database, self._disk, self._tables.path(UNREADABLE))
+        with self._lock_for_reading():
+            return findings.collect_findings(self._database, self._disk, self._tables.table_path(UNREADABLE))
 
-    def quarantined(self, most: int | None = None) -> tuple[Quarantined, ...]:
+    def list_quarantined(self, most: int | None = None) -> tuple[QuarantinedRow, ...]:
         """The rows that are not believed, and why; ``most`` of them at most. ``findings`` counts them."""
-        with self._reading():
-            return queries.quarantined(self._database, self._disk, self._tables.rows(UNREADABLE), most)
+        with self._lock_for_reading():
+            return queries.list_quarantined(
+                self._database, self._disk, self._tables.read_rows(UNREADABLE), most
+            )
 
     def newest_failures(self, but: Collection[Flaw] = ()) -> dict[Market, tuple[Instant, Flaw]]:
         """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
-        with self._reading():
+        with self._lock_for_reading():
             return queries.newest_failures(self._database, self._disk, but)
 
     def frame(
@@ -268,28 +281,28 @@ class PriceStore:
         until: Instant | None = None,
     ) -> pd.DataFrame:
         """All believed rows in [since, until] of all sources; the columns are ``frames.ROWS``."""
-        with self._reading():
-            return frames.rows(self._database, self._disk, markets, since, until)
+        with self._lock_for_reading():
+            return frames.read_frame(self._database, self._disk, markets, since, until)
 
     def catalogue(self) -> Catalogue:
         """The bundled catalogue, and what was fetched since."""
-        with self._reading():
-            return self._learned()
+        with self._lock_for_reading():
+            return self._fetched_catalogue()
 
     def gpu_names(self) -> dict[tuple[str, str], str]:
         """By (cloud, instance type), of the bundled types that have GPUs and those that were fetched."""
-        with self._reading():
-            fetched = {(row[0], row[1]): row[5] for row in self._tables.rows(TYPES) if row[5]}
+        with self._lock_for_reading():
+            fetched = {(row[0], row[1]): row[5] for row in self._tables.read_rows(TYPES) if row[5]}
         return bundled_gpu_names() | fetched
 
-    def export(self, path: Path, markets: Collection[Market] | None = None) -> int:
+    def export_rows(self, path: Path, markets: Collection[Market] | None = None) -> int:
         """Write all believed rows to ``path``, CSV or Parquet as its name ends, or nothing; how many."""
-        with self._reading():
-            return frames.export(self._database, self._disk, path, markets)
+        with self._lock_for_reading():
+            return frames.export_rows(self._database, self._disk, path, markets)
 
-    def _learned(self) -> Catalogue:
+    def _fetched_catalogue(self) -> Catalogue:
         signature = self._tables.signature(TYPES, ON_DEMAND)
         if self._catalogue is None or self._catalogue[0] != signature:
-            known = frames.catalogue(self._tables.rows(TYPES), self._tables.rows(ON_DEMAND))
+            known = frames.overlay_catalogue(self._tables.read_rows(TYPES), self._tables.read_rows(ON_DEMAND))
             self._catalogue = (signature, known)
         return self._catalogue[1]

@@ -42,7 +42,7 @@ _CODE_OF: Final = {flaw: code for code, flaw in enumerate(FLAWS)}
 BELIEVED: Final = -1
 
 
-class Series(NamedTuple):
+class SeriesKey(NamedTuple):
     """What one source says of one market: plain texts, as thousands of them are sorted again and again."""
 
     cloud: str
@@ -52,7 +52,7 @@ class Series(NamedTuple):
     source: str
 
     @classmethod
-    def of(cls, market: Market, source: str) -> Series:
+    def from_market(cls, market: Market, source: str) -> SeriesKey:
         return cls(market.cloud, market.region, market.zone, market.instance_type, source)
 
     @property
@@ -61,10 +61,10 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class RowPool:
     """Rows of many series, column by column, shape (n,)."""
 
-    series: tuple[Series, ...]
+    series: tuple[SeriesKey, ...]
     """Sorted; ``codes`` are places in it."""
     codes: Ints
     times: Times
@@ -76,7 +76,7 @@ class Pool:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, index: npt.NDArray[np.intp] | Mask | slice) -> Pool:
+    def take_rows(self, index: npt.NDArray[np.intp] | Mask | slice) -> RowPool:
         """The rows at these places, in this order, of the same series."""
         return replace(
             self,
@@ -88,7 +88,7 @@ class Pool:
             approximate=self.approximate[index],
         )
 
-    def narrowed(self) -> Pool:
+    def drop_unused_series(self) -> RowPool:
         """Without the series that no row is of."""
         used = np.zeros(len(self.series), np.bool_)
         used[self.codes] = True
@@ -99,21 +99,21 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Settled:
+class JudgedRows:
     """``pool`` without repetitions, by (series, time, observed, price); ``verdicts`` say what of it holds."""
 
-    pool: Pool
+    pool: RowPool
     verdicts: Ints
     """BELIEVED, or the place of the flaw in ``FLAWS``."""
     copies: Ints
     """For each row of the pool that was settled, the row of ``pool`` that it is."""
 
     @property
-    def believed(self) -> Mask:
+    def is_believed(self) -> Mask:
         return np.asarray(self.verdicts == BELIEVED)
 
 
-def pooled(parts: tuple[Pool, ...]) -> Pool:
+def pool_rows(parts: tuple[RowPool, ...]) -> RowPool:
     """All rows of ``parts``, one after the other."""
     names = sorted({name for part in parts for name in part.series})
     place = {name: code for code, name in enumerate(names)}
@@ -123,8 +123,8 @@ def pooled(parts: tuple[Pool, ...]) -> Pool:
     parts = tuple(part for part in parts if len(part))
     if not parts:
         nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
-        return Pool(tuple(names), nothing, nothing, np.empty(0, np.float64), nothing, never, never)
-    return Pool(
+        return RowPool(tuple(names), nothing, nothing, np.empty(0, np.float64), nothing, never, never)
+    return RowPool(
         series=tuple(names),
         codes=np.concatenate(codes),
         times=np.concatenate([part.times for part in parts]),
@@ -135,7 +135,7 @@ def pooled(parts: tuple[Pool, ...]) -> Pool:
     )
 
 
-def settle(pool: Pool, caps: Caps) -> Settled:
+def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
     """Drop repetitions (the first observation stays) and judge what is left."""
     if _in_order(pool):
         copies = np.arange(len(pool))
@@ -143,24 +143,24 @@ def settle(pool: Pool, caps: Caps) -> Settled:
         order = np.lexsort(
             (pool.approximate, pool.polled, pool.prices, pool.observed, pool.times, pool.codes)
         )
-        pool = pool.take(order)
+        pool = pool.take_rows(order)
         first = _first_alike(pool)
         kept = first == np.arange(len(pool))
         copies = np.empty(len(pool), np.int64)
         copies[order] = (np.cumsum(kept) - 1)[first]
-        pool = pool.take(kept)
-    verdicts = _by_themselves(pool, caps)
-    _against_each_other(pool, verdicts)
-    return Settled(pool, verdicts, copies)
+        pool = pool.take_rows(kept)
+    verdicts = _judge_alone(pool, caps)
+    _judge_together(pool, verdicts)
+    return JudgedRows(pool, verdicts, copies)
 
 
-def _in_order(pool: Pool) -> bool:
+def _in_order(pool: RowPool) -> bool:
     """Whether rows are sorted by series and time with no moment twice, as nearly all are."""
     step = np.diff(pool.codes)
     return bool(np.all((step > 0) | ((step == 0) & (np.diff(pool.times) > 0))))
 
 
-def _first_alike(pool: Pool) -> Ints:
+def _first_alike(pool: RowPool) -> Ints:
     """For each row of a sorted pool, the first with the same series, time and price (NaN is one price)."""
     prices = np.where(np.isnan(pool.prices), -np.inf, pool.prices)
     order = np.lexsort((np.arange(len(pool)), prices, pool.times, pool.codes))
@@ -173,11 +173,13 @@ def _first_alike(pool: Pool) -> Ints:
     return first
 
 
-def _by_themselves(pool: Pool, caps: Caps) -> Ints:
+def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
     """Verdicts that need no other row; the first that applies."""
     prices, times = pool.prices, pool.times
     verdicts = np.full(len(pool), BELIEVED, np.int64)
-    strange = {part for part in {part for name in pool.series for part in name[:4]} if not usable(part)}
+    strange = {
+        part for part in {part for name in pool.series for part in name[:4]} if not is_usable_name(part)
+    }
     unusable = np.array([not strange.isdisjoint(name[:4]) for name in pool.series], np.bool_)
     with np.errstate(invalid="ignore"):
         checks: Mapping[Flaw, Mask] = {
@@ -191,7 +193,7 @@ def _by_themselves(pool: Pool, caps: Caps) -> Ints:
         }
     for flaw, mask in checks.items():
         verdicts[mask & (verdicts == BELIEVED)] = _CODE_OF[flaw]
-    for begin, end in _runs(pool.codes):
+    for begin, end in _series_runs(pool.codes):
         part = slice(begin, end)
         over = _above_cap(pool.series[pool.codes[begin]], times[part], prices[part], caps)
         if over is not None:
@@ -199,12 +201,12 @@ def _by_themselves(pool: Pool, caps: Caps) -> Ints:
     return verdicts
 
 
-def usable(name: str) -> bool:
+def is_usable_name(name: str) -> bool:
     """Whether it can be the name of a cloud, a region, a zone or a type."""
     return _NAME.fullmatch(name) is not None
 
 
-def _runs(codes: Ints) -> list[tuple[int, int]]:
+def _series_runs(codes: Ints) -> list[tuple[int, int]]:
     """Where each series begins and ends."""
     if len(codes) == 0:
         return []
@@ -212,7 +214,7 @@ def _runs(codes: Ints) -> list[tuple[int, int]]:
     return list(zip([0, *borders], [*borders, len(codes)], strict=True))
 
 
-def _above_cap(series: Series, times: Times, prices: Prices, caps: Caps) -> Mask | None:
+def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> Mask | None:
     """Rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
 
     The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
@@ -231,14 +233,14 @@ def _above_cap(series: Series, times: Times, prices: Prices, caps: Caps) -> Mask
     return over if over.any() else None
 
 
-def _against_each_other(pool: Pool, verdicts: Ints) -> None:
+def _judge_together(pool: RowPool, verdicts: Ints) -> None:
     """Of several prices for a moment the first observed one holds; then slips of unit are looked for."""
     good = np.flatnonzero(verdicts == BELIEVED)
     codes, times = pool.codes[good], pool.times[good]
     again = (np.diff(codes) == 0) & (np.diff(times) == 0)
     verdicts[good[1:][again]] = _CODE_OF[Flaw.CONFLICT]
     good = np.flatnonzero((verdicts == BELIEVED) & ~np.isnan(pool.prices))
-    for begin, end in _runs(pool.codes[good]):
+    for begin, end in _series_runs(pool.codes[good]):
         prices = pool.prices[good[begin:end]]
         if len(prices) < _ENOUGH_TO_JUDGE or prices.max() < prices.min() * SLIP_FACTOR:
             continue

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.backtest.beta_grid import BetaTables
-from bidbrain.backtest.job import Job
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.job import BacktestJob
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.bidding.decision_batch import BulkMarkets, Codes, MarketSetup, SurvivalBatch
 from bidbrain.eviction.base import FittedMarkets
 from bidbrain.eviction.capacity.vectorized_curves import CurveSurvivals
@@ -26,8 +26,8 @@ from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, format_instant
 from spotctl.backtest.sources import recorded
 from spotctl.control.bidding import restart_of
-from spotctl.control.estimation import estimator_of
-from spotctl.control.run_spec import Terms
+from spotctl.control.estimation import select_estimator
+from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError, UsageError
 from spotctl.job.checks import check_job
 from spotctl.job.clock_work import ClockWork, find_clock_work
@@ -65,8 +65,8 @@ class Prepared:
     resolved: Resolved
     """The job as a run of it that starts with the window."""
     setting: MarketSetup
-    job: Job
-    tape: Tape
+    job: BacktestJob
+    tape: PriceTape
     chances: SurvivalBatch
     """What was known of evictions when the window began."""
     checkpoints: Checkpointing
@@ -105,13 +105,13 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
     )
     setting = setting_of(terms)
-    tape = Tape.of(resolved.trace, setting.markets, terms.start, last, resolved.capacity)
+    tape = PriceTape.from_history(resolved.trace, setting.markets, terms.start, last, resolved.capacity)
     known = resolved.trace.as_of(terms.start)
     watched = resolved.capacity.as_of(terms.start)
-    fitted = estimator_of(terms.rules, watched, PriceCrossing()).fit(known, terms.start)
+    fitted = select_estimator(terms.rules, watched, PriceCrossing()).fit(known, terms.start)
     cheapest = int(np.argmin(setting.on_demand / setting.cores))
     cores = float(setting.limits.max_instances * setting.cores[cheapest])
-    job = Job(
+    job = BacktestJob(
         work=clocks * terms.core_seconds_per_clock,
         boot_s=ceil(terms.start_s),
         core_seconds_per_clock=terms.core_seconds_per_clock,
@@ -133,7 +133,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
     )
 
 
-def _clock_work(spec: JobSpec, terms: Terms, options: BacktestOptions) -> ClockWork:
+def _clock_work(spec: JobSpec, terms: RunSpec, options: BacktestOptions) -> ClockWork:
     """As a launch finds it: the input is looked at where the job file does not say it."""
     if spec.local.core_seconds_per_clock is not None:
         return find_clock_work(spec, terms, None)
@@ -178,7 +178,7 @@ def _last(resolved: Resolved, options: BacktestOptions) -> Instant:
     return last
 
 
-def setting_of(terms: Terms) -> MarketSetup:
+def setting_of(terms: RunSpec) -> MarketSetup:
     """What a run on these terms may choose from. Raises UsageError where that is nothing."""
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
@@ -196,7 +196,9 @@ def setting_of(terms: Terms) -> MarketSetup:
     )
 
 
-def _starts(options: BacktestOptions, job: Job, setting: MarketSetup, tape: Tape, cores: float) -> Codes:
+def _starts(
+    options: BacktestOptions, job: BacktestJob, setting: MarketSetup, tape: PriceTape, cores: float
+) -> Codes:
     """Drawn evenly from the window, sorted."""
     machines = np.array([float(setting.limits.max_instances)])
     on_demand_s = job.work / (cores * float(setting.scaling.batch_efficiency(machines)[0]))

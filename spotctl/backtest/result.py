@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.oracle import clairvoyant
+from bidbrain.backtest.oracle import clairvoyant_bound
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.statistics import Interval, Outcomes, Summary, mean_interval
 from bidbrain.bidding.decision_batch import Codes
@@ -127,12 +127,12 @@ def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes
     latest_kept_s = max((float(_finished_s(o).max()) for o in kept), default=0.0)
     horizon_s = np.maximum(np.stack([_finished_s(o)[some] for o in ran]).max(axis=0), latest_kept_s)
     free, paid = (
-        clairvoyant(
+        clairvoyant_bound(
             prepared.setting, prepared.job, prepared.tape, prepared.starts[some], horizon_s, refunds=refunds
         )
         for refunds in (True, False)
     )
-    return Summary.of(free), Summary.of(paid)
+    return Summary.from_values(free), Summary.from_values(paid)
 
 
 def _finished_s(outcomes: Outcomes) -> Floats:
@@ -165,13 +165,13 @@ def _result(
         kept=kept,
         starts=len(outcomes),
         costs=costs,
-        cost=Summary.of(costs) if some else None,
+        cost=Summary.from_values(costs) if some else None,
         cost_interval=(
             mean_interval(costs, outcomes.start[done], max(float(finish_s.max()), 1.0), seed)
             if some
             else None
         ),
-        finish_s=Summary.of(finish_s) if some else None,
+        finish_s=Summary.from_values(finish_s) if some else None,
         relative_cost=float(costs.mean()) / baseline if some and baseline else None,
         deadline_misses=int(outcomes.late.sum()),
         free_fraction=outcomes.free_share,

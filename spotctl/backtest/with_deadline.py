@@ -26,10 +26,10 @@ from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.units import Instant
 from spotctl.backtest.prepare import Prepared
 from spotctl.control import entries as e
-from spotctl.control.bidding import promised
-from spotctl.control.billing import MICROS_PER_USD, bills
-from spotctl.control.drive import drive, start
-from spotctl.control.evolve import begin
+from spotctl.control.bidding import deadline_promise
+from spotctl.control.billing import MICROS_PER_USD, instance_bills
+from spotctl.control.drive import drive, start_run
+from spotctl.control.evolve import initial_state
 from spotctl.control.state import State
 from spotctl.job.resolve import Resolved
 from spotctl.worlds.replay import replay_world
@@ -74,7 +74,9 @@ def starts_of(starts: Codes) -> Codes:
 def why_refused(prepared: Prepared) -> str:
     """Why a launch would refuse the job, and what would do; empty where its promise holds or it has none."""
     resolved = prepared.resolved
-    promise = promised(begin(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace))
+    promise = deadline_promise(
+        initial_state(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace)
+    )
     return "" if promise is None else promise.why_not
 
 
@@ -134,7 +136,7 @@ def run_job(resolved: Resolved, model: PriceCrossing) -> State:
     """The job, from its start until it is closed."""
     built = replay_world(resolved, asks=lambda: ())
     begun = e.JobStarted(resolved.terms.start, resolved.terms)
-    state = start(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
+    state = start_run(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
     return drive(state, built.world, _Nobody(), _Nobody())
 
 
@@ -155,7 +157,7 @@ def _summed(state: State, end: Instant) -> _Job:
     start, over = state.terms.start, state.training_over_at
     done = over is not None and over <= end and state.work_left == 0
     micros, on_demand_s, spot_s, free_s = 0, 0, 0, 0
-    for bill in bills(state):
+    for bill in instance_bills(state):
         ended = state.now if bill.instance.ended_at is None else bill.instance.ended_at
         for charge in bill.charges:
             ran_s = max(min(charge.end, ended) - charge.start, 0)

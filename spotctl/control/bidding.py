@@ -23,31 +23,35 @@ from bidbrain.strategies.registry import DEFAULT, LIVE, bind_to_deadline
 from bidbrain.strategies.reliable_tier import MOST_TAKEN, Restart
 from bidbrain.strategies.without_reliable_tier import Deciding, WithoutReliableTier
 from pricing_data.model.market import Market
-from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, later
+from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, seconds_after
 from spotctl.control import entries as e
-from spotctl.control.billing import MICROS_PER_USD, sure
-from spotctl.control.checkpoint_transfer import carried
-from spotctl.control.run_spec import Terms
+from spotctl.control.billing import MICROS_PER_USD, certain_cost
+from spotctl.control.checkpoint_transfer import checkpoint_to_move
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 
 UNFORESEEN_S: Final = 4 * HOUR_S
 """How long a program is assumed to run if its job file does not say."""
 
 
-def decided(state: State) -> e.Decided:
+def decide_acquisition(state: State) -> e.Decided:
     """Decides what to acquire, or give up, now."""
-    seen, pledged = observation(state), pledge(state)
+    seen, pledged = build_observation(state), deadline_pledge(state)
     if pledged is None:
-        return e.Decided(state.now, strategy(state).decide(seen))
-    return e.Decided(state.now, _reserved(state, _kept(state).decide(seen, pledged)), spot_available(seen))
+        return e.Decided(state.now, build_strategy(state).decide(seen))
+    return e.Decided(
+        state.now,
+        _limit_to_reserved_room(state, _deadline_strategy(state).decide(seen, pledged)),
+        spot_available(seen),
+    )
 
 
-def _reserved(state: State, decision: Decision) -> Decision:
+def _limit_to_reserved_room(state: State, decision: Decision) -> Decision:
     """Caps an order at the room on demand that the queue set aside; leaving machines take it up until gone."""
     rents = decision.action is Action.ACQUIRE and decision.bid is None
     if state.terms.queued is None or not rents:
         return decision
-    room = state.terms.limits.max_instances - state.rented
+    room = state.terms.limits.max_instances - state.rented_count
     if decision.count <= room:
         return decision
     if room > 0:
@@ -56,12 +60,12 @@ def _reserved(state: State, decision: Decision) -> Decision:
     return replace(decision, action=Action.HOLD, why=why, market=None, count=0)
 
 
-def renewed(state: State, holding: str) -> e.Decided:
+def decide_renewal(state: State, holding: str) -> e.Decided:
     """Decides whether to keep an allocation, whose hour is about to end, for another hour."""
-    return e.Decided(state.now, _renewal(state, holding))
+    return e.Decided(state.now, _renewal_decision(state, holding))
 
 
-def given_back(state: State, holding: Holding) -> e.Decided:
+def decide_return(state: State, holding: Holding) -> e.Decided:
     """Gives an allocation back, because another job received the lease of its machines."""
     why = "Its lease is over." if state.lease is None else "Its lease is of other machines now, or fewer."
     decision = Decision(
@@ -79,18 +83,18 @@ def given_back(state: State, holding: Holding) -> e.Decided:
     return e.Decided(state.now, decision)
 
 
-def observation(state: State) -> Observation:
+def build_observation(state: State) -> Observation:
     """Returns what BidBrain sees: nothing later than ``state.now``, and for a queue's job its lease alone."""
-    seen = market_of(state)
+    seen = observe_whole_market(state)
     if state.terms.queued is None:
         return seen
     return replace(seen, offers=close_outside_lease(seen.offers, state.lease))
 
 
-def market_of(state: State) -> Observation:
+def observe_whole_market(state: State) -> Observation:
     """Returns the whole market as the job sees it, whatever it may hold of it."""
     terms, queued = state.terms, state.terms.queued
-    offers, speeds, surely = [], state.speeds(), state.sure_speeds()
+    offers, speeds, surely = [], state.machine_speeds(), state.guaranteed_speeds()
     for tradable in terms.spot:
         price = state.history.price(tradable.market, state.now)
         if price is not None:
@@ -106,24 +110,28 @@ def market_of(state: State) -> Observation:
         reliable=ReliableMachines(
             terms.reliable_count, terms.reliable.on_demand, speeds[terms.reliable.market.instance_type]
         ),
-        footprint=state.holdings(),
+        footprint=state.current_footprint(),
         offers=tuple(offers),
         limits=terms.limits,
-        scaling=_scaling(state, max(speeds.values())),
+        scaling=_current_scaling(state, max(speeds.values())),
         evictions=state.evictions,
         work_left=inf if state.work_left is None else state.work_left,
-        carried=carried(state),
+        carried=checkpoint_to_move(state),
     )
 
 
-def _scaling(state: State, fastest: float) -> ScalingModel:
+def _current_scaling(state: State, fastest: float) -> ScalingModel:
     """Returns the scaling as configured or measured.
 
     With a program that keeps nothing an eviction costs on average half of its total time; if that cannot be
     foreseen, half of ``UNFORESEEN_S``.
     """
     terms = state.terms
-    found = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    found = (
+        terms.scaling
+        if state.trusted_measurements is None
+        else state.trusted_measurements.fit_scaling(terms.scaling)
+    )
     if not state.keeps_nothing:
         return found
     whole_s = float(UNFORESEEN_S)
@@ -132,7 +140,7 @@ def _scaling(state: State, fastest: float) -> ScalingModel:
     return replace(found, lambda_s=Seconds(found.lambda_s + whole_s / 2))
 
 
-def pledge(state: State) -> Pledge | None:
+def deadline_pledge(state: State) -> Pledge | None:
     """Returns what the job promised; None without a deadline, or where the amount of work is unknown."""
     terms = state.terms
     if terms.deadline_s is None or terms.stop.clocks is None:
@@ -140,20 +148,20 @@ def pledge(state: State) -> Pledge | None:
     if terms.queued is not None and not terms.queued.promised:
         return None
     budget = state.budget
-    left = inf if budget is None else (budget - sure(state)) / MICROS_PER_USD
+    left = inf if budget is None else (budget - certain_cost(state)) / MICROS_PER_USD
     return Pledge(
         start=terms.start,
-        deadline=later(terms.start, terms.deadline_s),
+        deadline=seconds_after(terms.start, terms.deadline_s),
         work=terms.stop.clocks * terms.core_seconds_per_clock,
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
         belief=state.belief,
-        unsaved_work=_unkept(terms),
+        unsaved_work=_unsaved_work(terms),
         measured=terms.measure,
     )
 
 
-def _unkept(terms: Terms) -> float:
+def _unsaved_work(terms: RunSpec) -> float:
     """Returns, in core-seconds, what is lost at worst with a machine, on top of work since the last
     checkpoint.
 
@@ -172,7 +180,7 @@ def _unkept(terms: Terms) -> float:
     return 2 * step + terms.checkpointing.interval_s * fastest
 
 
-def restart_of(terms: Terms) -> Restart | None:
+def restart_of(terms: RunSpec) -> Restart | None:
     """Returns how the job begins again without its reliable machines; None where these stay on demand.
 
     They do where it stores no checkpoints, or where a deadline or a queue's room for it rests on them.
@@ -183,16 +191,16 @@ def restart_of(terms: Terms) -> Restart | None:
     return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
 
 
-def may_be_on_spot(terms: Terms) -> bool:
+def may_be_on_spot(terms: RunSpec) -> bool:
     """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin again."""
-    return restart_of(terms) is not None and isinstance(LIVE[_name(terms)](1.0), Placing)
+    return restart_of(terms) is not None and isinstance(LIVE[_strategy_name(terms)](1.0), Placing)
 
 
 _NOTHING: Final = Usd(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class ReliableAt:
+class ReliablePlacement:
     """Says where to get reliable machines, and what that is expected to cost."""
 
     market: Market
@@ -210,25 +218,25 @@ class ReliableAt:
         return self.price + self.losses_per_hour * self.loss
 
 
-def reliable_at(state: State) -> ReliableAt | None:
+def place_reliable(state: State) -> ReliablePlacement | None:
     """Returns where to get the missing reliable machines now.
 
     None: spot is worth waiting for, and no market has a machine now.
     """
     terms = state.terms
-    on_demand = ReliableAt(terms.reliable.market, terms.reliable.on_demand)
-    restart, wanted = restart_of(terms), LIVE[_name(terms)](_cores(state))
+    on_demand = ReliablePlacement(terms.reliable.market, terms.reliable.on_demand)
+    restart, wanted = restart_of(terms), LIVE[_strategy_name(terms)](_most_cores(state))
     in_vain = state.taken_in_vain >= MOST_TAKEN
     if restart is None or in_vain or not isinstance(wanted, Placing):
         return on_demand
-    single = ObservationBatch.from_observation(replace(observation(state), footprint=()))
+    single = ObservationBatch.from_observation(replace(build_observation(state), footprint=()))
     found = wanted.place_reliable(single.setting, single.at, restart)
     if found.waits[0]:
         return None
     code = int(found.market[0])
     if code == NOTHING:
         return on_demand
-    return ReliableAt(
+    return ReliablePlacement(
         market=single.setting.markets[code],
         price=UsdPerHour(float(single.at.prices[0, code])),
         bid=UsdPerHour(float(found.bid[0])),
@@ -237,48 +245,53 @@ def reliable_at(state: State) -> ReliableAt | None:
     )
 
 
-def promised(state: State) -> Promise | None:
+def deadline_promise(state: State) -> Promise | None:
     """Checks whether deadline and budget can be promised; None where the job has no pledge."""
-    pledged = pledge(state)
-    return None if pledged is None else check_promise(observation(state), pledged)
+    pledged = deadline_pledge(state)
+    return None if pledged is None else check_promise(build_observation(state), pledged)
 
 
-def kept_from(state: State, clock: int) -> bool | None:
+def still_in_time(state: State, clock: int) -> bool | None:
     """Tells whether deadline and budget can still be kept if the job begins again after ``clock``, now.
 
     It may count on machines on demand alone, as soon as the reliable ones are there. None: nothing is
     promised.
     """
     back = structs.replace(state, clock=clock)
-    pledged, left = pledge(back), back.work_left
+    pledged, left = deadline_pledge(back), back.work_left
     if pledged is None or left is None:
         return None
-    begins = later(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
+    begins = seconds_after(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
     in_time = begins < pledged.deadline
-    return in_time and check_promise(observation(back), replace(pledged, start=begins, work=left)).holds
+    return (
+        in_time
+        and check_promise(build_observation(back), replace(pledged, start=begins, work=left)).is_feasible
+    )
 
 
-def _renewal(state: State, holding: str) -> Decision:
-    seen, pledged = observation(state), pledge(state)
+def _renewal_decision(state: State, holding: str) -> Decision:
+    seen, pledged = build_observation(state), deadline_pledge(state)
     if pledged is None:
-        return strategy(state).renew_or_terminate(seen, holding)
-    return _kept(state).renew_or_terminate(seen, pledged, holding)
+        return build_strategy(state).renew_or_terminate(seen, holding)
+    return _deadline_strategy(state).renew_or_terminate(seen, pledged, holding)
 
 
-def strategy(state: State) -> Deciding:
+def build_strategy(state: State) -> Deciding:
     """Returns the job's strategy; without reliable machines, nothing computes beside what it buys."""
-    wanted = LIVE[_name(state.terms)](_cores(state))
+    wanted = LIVE[_strategy_name(state.terms)](_most_cores(state))
     alone = wanted if state.terms.reliable_count else WithoutReliableTier(wanted)
     if state.terms.queued is None:
         return alone
-    return LeaseBound(alone, state.lease, state.leaving, capped=state.allowance is not None)
+    return LeaseBound(alone, state.lease, state.leaving_spot_count, capped=state.allowance is not None)
 
 
-def _kept(state: State) -> DeadlineBound:
-    return replace(bind_to_deadline(_name(state.terms), _cores(state)), strategy=strategy(state))
+def _deadline_strategy(state: State) -> DeadlineBound:
+    return replace(
+        bind_to_deadline(_strategy_name(state.terms), _most_cores(state)), strategy=build_strategy(state)
+    )
 
 
-def _name(terms: Terms) -> str:
+def _strategy_name(terms: RunSpec) -> str:
     """Returns the name of the job's strategy. Within a queue's leases the default is Proteus.
 
     An exchange takes room for both machines for a minute, but a queue grants no machine that another job
@@ -287,7 +300,7 @@ def _name(terms: Terms) -> str:
     return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
 
 
-def _cores(state: State) -> float:
+def _most_cores(state: State) -> float:
     """Returns the cores of the job's most machines, in the type that is cheapest on demand."""
     terms = state.terms
     cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)

@@ -20,7 +20,7 @@ NOTHING: Final = MicroUsd(0)
 
 @dataclass(frozen=True, slots=True)
 class InstanceBill:
-    """One instance's charges, an hour each."""
+    """Lists one instance's charges, an hour each."""
 
     instance: Instance
     market: Market
@@ -38,7 +38,7 @@ class InstanceBill:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class CostBreakdown:
     """Splits the cost: ``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision 20)."""
 
     spot: MicroUsd
@@ -52,23 +52,23 @@ class Spending:
         return MicroUsd(self.spot + self.on_demand + self.egress)
 
 
-def bills(state: State) -> Iterator[InstanceBill]:
+def instance_bills(state: State) -> Iterator[InstanceBill]:
     """Yields the bill of every instance that ever ran, up to ``state.now``."""
     for instance in state.instances.values():
         if instance.running_at is None:
             continue
         allocation = state.allocations[instance.allocation]
         yield InstanceBill(
-            instance, allocation.market, allocation.on_demand, _charges(state, instance, allocation)
+            instance, allocation.market, allocation.on_demand, _instance_charges(state, instance, allocation)
         )
 
 
-def spent(state: State) -> Spending:
+def cost_so_far(state: State) -> CostBreakdown:
     """Returns the sum of all bills, and of egress."""
-    return _summed(state, bills(state))
+    return _sum_bills(state, instance_bills(state))
 
 
-def _summed(state: State, owed: Iterable[InstanceBill]) -> Spending:
+def _sum_bills(state: State, owed: Iterable[InstanceBill]) -> CostBreakdown:
     spot = on_demand = refunded = 0
     for bill in owed:
         refunded += bill.refunded
@@ -77,28 +77,28 @@ def _summed(state: State, owed: Iterable[InstanceBill]) -> Spending:
         else:
             spot += bill.amount
     egress = MicroUsd(sum(fetched.owed for fetched in state.fetched))
-    return Spending(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded), egress)
+    return CostBreakdown(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded), egress)
 
 
-def sure(state: State) -> MicroUsd:
-    """Returns what is certainly owed: ``spent``, less the hours that announced evictions make free.
+def certain_cost(state: State) -> MicroUsd:
+    """Returns what is certainly owed: ``cost_so_far``, less the hours that announced evictions make free.
 
     A budget must not end a job over an hour that nobody will charge.
     """
-    free, owed = 0, tuple(bills(state))
+    free, owed = 0, tuple(instance_bills(state))
     if state.terms.rules.refund is Refund.EVICTED_HOUR:
         for bill in owed:
             ends_at = bill.instance.ends_at
-            if bill.instance.live and bill.instance.warned_at is not None and ends_at is not None:
+            if bill.instance.is_live and bill.instance.warned_at is not None and ends_at is not None:
                 free += sum(c.amount for c in bill.charges if c.start <= ends_at < c.start + HOUR_S)
-    return MicroUsd(_summed(state, owed).total - free)
+    return MicroUsd(_sum_bills(state, owed).total - free)
 
 
-def _charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:
+def _instance_charges(state: State, instance: Instance, allocation: Allocation) -> tuple[Charge, ...]:
     assert instance.running_at is not None
     rules, now = state.terms.rules_of(allocation.market), None if instance.ended_at is not None else state.now
     if allocation.on_demand:
-        price = state.terms.tradable(allocation.market).on_demand
+        price = state.terms.market_option(allocation.market).on_demand
         return settle_on_demand(rules, price, instance.running_at, instance.ended_at, now)
     series = state.history.series(allocation.market)
     return settle(rules, series, instance.running_at, instance.ended_at, instance.end, now)

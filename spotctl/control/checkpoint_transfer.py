@@ -6,42 +6,42 @@ from functools import lru_cache
 
 from bidbrain.relocation.egress import (
     BYTES_PER_GB,
-    Baggage,
-    Carried,
+    CheckpointTransfer,
     EgressPrices,
+    TransferLoad,
     egress_owed,
     leaves_region,
 )
 from pricing_data.model.market import Market
 from pricing_data.model.units import MicroUsd, Seconds
-from spotctl.control.run_spec import Luggage, Terms
+from spotctl.control.run_spec import MovableCheckpoint, RunSpec
 from spotctl.control.state import State
 
 
 @lru_cache(maxsize=16)
-def egress_prices(luggage: Luggage) -> EgressPrices:
+def egress_prices(luggage: MovableCheckpoint) -> EgressPrices:
     """Returns the tariffs as prices by border."""
     return EgressPrices({(tariff.cloud, tariff.to): tariff.usd_gb for tariff in luggage.tariffs})
 
 
-def carried(state: State) -> Carried | None:
+def checkpoint_to_move(state: State) -> CheckpointTransfer | None:
     """Returns the checkpoint to move and its prices; None where the job stays within one region."""
     luggage = state.terms.luggage
     if luggage is None:
         return None
     size = luggage.size_bytes if state.checkpoint_bytes is None else state.checkpoint_bytes
-    baggage = Baggage(size / BYTES_PER_GB, luggage.bytes_per_s / BYTES_PER_GB, Seconds(0.0))
-    return Carried(baggage, egress_prices(luggage), _home(state))
+    baggage = TransferLoad(size / BYTES_PER_GB, luggage.bytes_per_s / BYTES_PER_GB, Seconds(0.0))
+    return CheckpointTransfer(baggage, egress_prices(luggage), _checkpoint_market(state))
 
 
-def dearest_move(terms: Terms) -> MicroUsd:
+def highest_transfer_cost(terms: RunSpec) -> MicroUsd:
     """Returns the most that moving the job file's checkpoint costs, between any two of the job's markets."""
     luggage, found = terms.luggage, [0]
     if luggage is not None:
         # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
         regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()
         prices = {
-            egress_prices(luggage).price(here, there)
+            egress_prices(luggage).find_price(here, there)
             for here in regions
             for there in regions
             if leaves_region(here, there)
@@ -50,7 +50,7 @@ def dearest_move(terms: Terms) -> MicroUsd:
     return MicroUsd(max(found))
 
 
-def _home(state: State) -> Market | None:
+def _checkpoint_market(state: State) -> Market | None:
     """Returns where its machine is, since a leaving machine writes a checkpoint; else where the newest is."""
-    here = [state.allocations[i.allocation].market for i in state.live() if i.joined and not i.safe]
+    here = [state.allocations[i.allocation].market for i in state.live_instances() if i.joined and not i.safe]
     return here[-1] if here else state.checkpoint_at

@@ -34,11 +34,11 @@ class CodecError(ValueError):
 def to_json(value: Any) -> Any:
     """Returns a JSON-able copy of ``value``."""
     kind: Any = type(value)
-    return _writer(kind)(value)
+    return _writer_for(kind)(value)
 
 
 @cache
-def _writer(kind: type) -> Callable[[Any], Any]:
+def _writer_for(kind: type) -> Callable[[Any], Any]:
     """Returns ``to_json`` specialised for a type, so that the type is inspected once."""
     if dataclasses.is_dataclass(kind):
         names = tuple(field.name for field in dataclasses.fields(kind))
@@ -58,21 +58,21 @@ def _writer(kind: type) -> Callable[[Any], Any]:
 
 def from_json(hint: Any, raw: Any) -> Any:
     """Returns the value of type ``hint`` from which ``to_json`` made ``raw``. Raises CodecError."""
-    return _reader(hint)(raw)
+    return _reader_for(hint)(raw)
 
 
 @cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
+def _reader_for(hint: Any) -> Callable[[Any], Any]:
     """Returns ``from_json`` specialised for a hint, so that the hint is inspected once."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return partial(_union, get_args(hint))
+        return partial(_read_union, get_args(hint))
     if origin is tuple:
-        return partial(_tuple, get_args(hint)[0])
+        return partial(_read_tuple, get_args(hint)[0])
     if origin is Mapping:
-        return partial(_mapping, get_args(hint)[1])
+        return partial(_read_mapping, get_args(hint)[1])
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return partial(_dataclass, hint)
+        return partial(_read_dataclass, hint)
     if isinstance(hint, type) and issubclass(hint, (Enum, Path)):
         return hint
     return float if hint is float or getattr(hint, "__supertype__", None) is float else _as_it_is
@@ -82,7 +82,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _union(options: tuple[Any, ...], raw: Any) -> Any:
+def _read_union(options: tuple[Any, ...], raw: Any) -> Any:
     if raw is None:
         return None
     hints = [option for option in options if option is not type(None)]
@@ -91,40 +91,40 @@ def _union(options: tuple[Any, ...], raw: Any) -> Any:
     return tuple(raw) if isinstance(raw, list) else raw  # plain values, told apart by JSON itself
 
 
-def _tuple(item: Any, raw: Any) -> tuple[Any, ...]:
+def _read_tuple(item: Any, raw: Any) -> tuple[Any, ...]:
     if not isinstance(raw, list):
         raise CodecError(f"expected a list, found {raw!r}")
-    return tuple(map(_reader(item), raw))
+    return tuple(map(_reader_for(item), raw))
 
 
-def _mapping(item: Any, raw: Any) -> dict[str, Any]:
+def _read_mapping(item: Any, raw: Any) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise CodecError(f"expected a mapping, found {raw!r}")
     return {key: from_json(item, value) for key, value in raw.items()}
 
 
-def _dataclass(cls: type, raw: Any) -> Any:
+def _read_dataclass(cls: type, raw: Any) -> Any:
     if not isinstance(raw, dict):
         raise CodecError(f"expected the fields of {cls.__name__}, found {raw!r}")
-    readers = _readers(cls)
+    readers = _field_readers(cls)
     if unknown := raw.keys() - readers.keys():
         raise CodecError(f"{cls.__name__} has no field {', '.join(sorted(unknown))}")
     return cls(**{name: readers[name](value) for name, value in raw.items()})
 
 
 @cache
-def _readers(cls: type) -> dict[str, Callable[[Any], Any]]:
+def _field_readers(cls: type) -> dict[str, Callable[[Any], Any]]:
     hints = get_type_hints(cls)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(cls)}
+    return {field.name: _reader_for(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
-def encode(entry: entries.Entry) -> tuple[str, str]:
+def encode_entry(entry: entries.Entry) -> tuple[str, str]:
     """Returns (type name, JSON text) of an entry."""
     return type(entry).__name__, _JSON.encode(to_json(entry))
 
 
-def decode(kind: str, body: str) -> entries.Entry:
-    """Returns the entry that ``encode`` made. Raises CodecError for an unknown type or malformed text."""
+def decode_entry(kind: str, body: str) -> entries.Entry:
+    """Returns the entry that ``encode_entry`` made. Raises CodecError for an unknown type or malformed text."""
     cls = _ENTRIES.get(kind)
     if cls is None:
         raise CodecError(f"{kind!r} is no kind of ledger entry")

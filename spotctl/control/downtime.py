@@ -9,7 +9,7 @@ from spotctl.control import entries as e
 from spotctl.control.state import State
 
 
-def over_at(state: State, entry: e.TrainingFinished) -> Instant:
+def training_end(state: State, entry: e.TrainingFinished) -> Instant:
     """Returns when training ended, which spotctl may hear of later."""
     if state.away is None:
         return state.now

@@ -1,7 +1,7 @@
 """Runs the loop: record and fold a fact, record and fold what follows from it, then execute that.
 
 Nothing is executed before it is durable. If a crash comes between recording and executing,
-``unexecuted`` finds what is left to do when the run is resumed.
+``unexecuted_commands`` finds what is left to do when the run is resumed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from spotctl.control import entries as e
-from spotctl.control.evolve import UNWATCHED, begin, evolve
+from spotctl.control.evolve import UNWATCHED, evolve, initial_state
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan_after
 
@@ -22,7 +22,7 @@ from spotctl.control.step import plan_after
 class World(Protocol):
     """Supplies facts and executes commands."""
 
-    def next(self) -> e.Fact:
+    def next_fact(self) -> e.Fact:
         """Waits for the next fact, as long as it takes. By now the one before is recorded."""
         ...
 
@@ -31,7 +31,7 @@ class World(Protocol):
         ...
 
 
-class Entries(Protocol):
+class EntrySink(Protocol):
     """Receives entries: a ledger, or nothing in a world whose history nobody needs."""
 
     def append(self, entry: e.Entry) -> int: ...
@@ -41,7 +41,7 @@ class Entries(Protocol):
         ...
 
 
-class Observer(Protocol):
+class EntryObserver(Protocol):
     """Watches a run: the live view, the JSON lines, a test."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
@@ -49,53 +49,55 @@ class Observer(Protocol):
         ...
 
 
-def drive(state: State, world: World, ledger: Entries, observer: Observer) -> State:
+def drive(state: State, world: World, ledger: EntrySink, observer: EntryObserver) -> State:
     """Runs until the job is closed; returns the final state."""
     while state.phase is not Phase.CLOSED:
-        state, commands = record(state, world.next(), ledger, observer)
+        state, commands = process_fact(state, world.next_fact(), ledger, observer)
         for command in commands:
             world.execute(command)
     ledger.commit()
     return state
 
 
-def record(
-    state: State, fact: e.Fact, ledger: Entries, observer: Observer
+def process_fact(
+    state: State, fact: e.Fact, ledger: EntrySink, observer: EntryObserver
 ) -> tuple[State, tuple[e.Command, ...]]:
     """Records and folds a fact and what follows from it; returns the new state and the commands to execute."""
-    state = _record(state, fact, ledger, observer)
+    state = _append_entry(state, fact, ledger, observer)
     commands = plan_after(fact, state)
     for command in commands:
-        state = _record(state, command, ledger, observer)
+        state = _append_entry(state, command, ledger, observer)
     if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be derived again
         ledger.commit()
     return state, commands
 
 
-def _record(state: State, entry: e.Entry, ledger: Entries, observer: Observer) -> State:
+def _append_entry(state: State, entry: e.Entry, ledger: EntrySink, observer: EntryObserver) -> State:
     ledger.append(entry)
     state = evolve(state, entry)
     observer.on_entry(state, entry)
     return state
 
 
-def start(
+def start_run(
     terms_entry: e.JobStarted,
     history: PriceHistory,
-    ledger: Entries,
-    observer: Observer,
+    ledger: EntrySink,
+    observer: EntryObserver,
     capacity: Observations = UNWATCHED,
     crossings: PriceCrossing | None = None,
 ) -> State:
-    """Opens a ledger with the spec of its run. See ``evolve.begin`` for what the state is made from."""
+    """Opens a ledger with the spec of its run. See ``evolve.initial_state`` for what the state is made from."""
     ledger.append(terms_entry)
     ledger.commit()
-    state = begin(terms_entry, history, capacity, crossings)
+    state = initial_state(terms_entry, history, capacity, crossings)
     observer.on_entry(state, terms_entry)
     return state
 
 
-def fold(entries: Sequence[e.Entry], history: PriceHistory, capacity: Observations = UNWATCHED) -> State:
+def fold_entries(
+    entries: Sequence[e.Entry], history: PriceHistory, capacity: Observations = UNWATCHED
+) -> State:
     """Returns the state that a ledger stands for.
 
     Without what was known before the start (empty histories) only the estimates of evictions differ.
@@ -103,10 +105,10 @@ def fold(entries: Sequence[e.Entry], history: PriceHistory, capacity: Observatio
     first = entries[0]
     if not isinstance(first, e.JobStarted):
         raise ValueError(f"a ledger begins with JobStarted, not with {type(first).__name__}")
-    return reduce(evolve, entries[1:], begin(first, history, capacity))
+    return reduce(evolve, entries[1:], initial_state(first, history, capacity))
 
 
-def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:
+def unexecuted_commands(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:
     """Returns recorded commands that the world may not have heard of.
 
     These are requests without an answer, and releases of instances that have not ended. Executing them again
@@ -115,8 +117,8 @@ def unexecuted(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...
     pending: list[e.Command] = []
     for entry in entries:
         if isinstance(entry, e.Acquire):
-            if state.allocations[entry.allocation].unanswered:
+            if state.allocations[entry.allocation].awaits_answer:
                 pending.append(entry)
-        elif isinstance(entry, e.Release) and any(state.instances[name].live for name in entry.instances):
+        elif isinstance(entry, e.Release) and any(state.instances[name].is_live for name in entry.instances):
             pending.append(entry)
     return tuple(pending)

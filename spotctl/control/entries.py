@@ -17,10 +17,10 @@ from bidbrain.model import Decision
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 
 
-class Ask(StrEnum):
+class UserRequest(StrEnum):
     """A user's request to a running job."""
 
     CANCEL = "cancel"
@@ -29,7 +29,7 @@ class Ask(StrEnum):
     """Take the machines away now."""
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """Classifies how a run ended."""
 
     DONE = "done"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class JobStarted:
     at: Instant
-    terms: Terms
+    terms: RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class ControllerDown:
 @dataclass(frozen=True, slots=True)
 class Asked:
     at: Instant
-    ask: Ask
+    ask: UserRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +429,7 @@ class Close:
     """Ends the run: nothing is left to wait for."""
 
     at: Instant
-    outcome: Outcome
+    outcome: RunOutcome
     exit_code: int
     why: str
 

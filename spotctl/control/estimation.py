@@ -8,24 +8,24 @@ from msgspec.structs import replace
 
 from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price.price_crossing import PriceCrossing
-from bidbrain.performance.scaling_fit import Change, Measured, Stamp
+from bidbrain.performance.scaling_fit import FootprintChange, MeasuredScaling, Stamp
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import MarketRules
 from pricing_data.model.units import HOUR_S, Instant
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import Instance, Phase, State
 
 REFIT_INTERVAL_S: Final = HOUR_S
 """Beta is refitted hourly (decision 13)."""
 
 
-def unmeasured(terms: Terms) -> Measured:
+def prior_scaling(terms: RunSpec) -> MeasuredScaling:
     rates = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
-    return Measured.begin(terms.scaling, rates, {})
+    return MeasuredScaling.from_configured(terms.scaling, rates, {})
 
 
-def estimator_of(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
+def select_estimator(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
     """Selects the eviction model; without observations of capacity it goes by prices alone."""
     if rules.cleared_by_bid or not capacity.markets:
         return crossings
@@ -34,7 +34,7 @@ def estimator_of(rules: MarketRules, capacity: Observations, crossings: PriceCro
     return EstimatorSelector(rules, capacity)
 
 
-def measured(before: State, after: State) -> State:
+def update_scaling(before: State, after: State) -> State:
     """Updates the scaling estimate from progress, and from changes of the machines at work."""
     known = after.measured
     if known is None:
@@ -42,16 +42,16 @@ def measured(before: State, after: State) -> State:
     done = after.clock + after.clocks_redone - after.resumed_from
     if done > before.clock + before.clocks_redone - before.resumed_from:
         work = done * after.terms.core_seconds_per_clock
-        known = known.progressed(Stamp(float(after.now), work))
-    machines = after.machines_at_work()
+        known = known.add_stamp(Stamp(float(after.now), work))
+    machines = after.working_by_type()
     if machines != known.now.machines:
-        grown = machines.total() > known.now.count
-        change = Change.JOINED if grown else Change.LOST
-        known = known.changed(float(after.now), change, machines)
+        grown = machines.total() > known.now.machine_count
+        change = FootprintChange.JOINED if grown else FootprintChange.LOST
+        known = known.change_footprint(float(after.now), change, machines)
     return replace(after, measured=known)
 
 
-def refit(state: State) -> State:
+def refit_evictions(state: State) -> State:
     """Refits beta where ``REFIT_INTERVAL_S`` nominal seconds have passed since the last fit.
 
     It uses what was known at the end of the last whole interval, whichever entry came first after it.
@@ -62,24 +62,24 @@ def refit(state: State) -> State:
     at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
     estimator = state.estimator
     if isinstance(estimator, LearningModel):
-        estimator = estimator.with_observations(state.capacity.beside(_own_machines(state)))
+        estimator = estimator.with_observations(state.capacity.merge_with(_own_spells(state)))
     fitted = estimator.fit(state.history.as_of(at), at)
     return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
 
 
-def _own_machines(state: State) -> Observations:
+def _own_spells(state: State) -> Observations:
     """Returns how long the run kept its own spot machines.
 
     There is one spell per allocation, since its machines go together; it ends with the first warning.
     """
     seen_here = Observations()
     for allocation in state.allocations.values():
-        began = [i.running_at for i in state.of(allocation.name) if i.running_at is not None]
+        began = [i.running_at for i in state.instances_of(allocation.name) if i.running_at is not None]
         if allocation.on_demand or not began:
             continue
-        taken = [at for i in state.of(allocation.name) if (at := _taken_at(i)) is not None]
-        over = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
-        given_up = max(over) if len(over) == len(state.of(allocation.name)) else state.now
+        taken = [at for i in state.instances_of(allocation.name) if (at := _taken_at(i)) is not None]
+        over = [i.ended_at for i in state.instances_of(allocation.name) if i.ended_at is not None]
+        given_up = max(over) if len(over) == len(state.instances_of(allocation.name)) else state.now
         ends = max(min(taken, default=given_up), min(began))
         seen_here = seen_here.with_spell(allocation.market, min(began), ends, bool(taken))
     return seen_here

@@ -17,10 +17,10 @@ from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import entries as e
 from spotctl.control import redone_work
-from spotctl.control.estimation import estimator_of, measured, refit, unmeasured
-from spotctl.control.lifecycle import after
-from spotctl.control.restart import cannot_go_on, over
-from spotctl.control.state import Allocation, Away, Instance, Phase, State
+from spotctl.control.estimation import prior_scaling, refit_evictions, select_estimator, update_scaling
+from spotctl.control.lifecycle import next_state
+from spotctl.control.restart import end_training, restart_or_fail
+from spotctl.control.state import Allocation, Downtime, Instance, Phase, State
 from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()
@@ -30,7 +30,7 @@ RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
 """Where seconds are billed, instances get this long to become safe to end."""
 
 
-def begin(
+def initial_state(
     started: e.JobStarted,
     history: PriceHistory,
     capacity: Observations = UNWATCHED,
@@ -42,7 +42,7 @@ def begin(
     ``crossings`` estimates evictions by price, where a replay has a faster one.
     """
     prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
-    estimator = estimator_of(started.terms.rules, seen_before, crossings or PriceCrossing())
+    estimator = select_estimator(started.terms.rules, seen_before, crossings or PriceCrossing())
     return State(
         now=started.at,
         terms=started.terms,
@@ -52,7 +52,7 @@ def begin(
         fitted_at=started.at,
         capacity=seen_before,
         decide_from=None if started.terms.reliable_count else started.at,
-        measured=unmeasured(started.terms) if started.terms.measure or started.terms.queued else None,
+        measured=prior_scaling(started.terms) if started.terms.measure or started.terms.queued else None,
     )
 
 
@@ -60,17 +60,17 @@ def evolve(state: State, entry: e.Entry) -> State:
     """Returns the state after ``entry``. Time never runs backwards: late news is folded at ``now``."""
     if state.closed is not None:
         return state
-    moved = _elapse(state, max(state.now, entry.at))
+    moved = _advance_time(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
-    return refit(measured(state, moved))
+    return refit_evictions(update_scaling(state, moved))
 
 
-def _elapse(state: State, now: Instant) -> State:
+def _advance_time(state: State, now: Instant) -> State:
     if now == state.now:
         return state
     worked = dict(state.worked)
-    for instance in state.at_work():
+    for instance in state.working_instances():
         kind = state.allocations[instance.allocation].market.instance_type
         worked[kind] = worked.get(kind, 0) + now - state.now
     return replace(state, now=now, worked=worked)
@@ -79,36 +79,36 @@ def _elapse(state: State, now: Instant) -> State:
 # ---- prices and time ----------------------------------------------------------------------------
 
 
-def _price(state: State, entry: e.PriceChanged) -> State:
+def _add_price(state: State, entry: e.PriceChanged) -> State:
     times = state.history.series(entry.market).times
     if len(times) and entry.at <= int(times[-1]):
         return state  # known from the history that came before the start
-    return replace(state, history=state.history.appended(entry.market, entry.at, entry.price))
+    return replace(state, history=state.history.with_step(entry.market, entry.at, entry.price))
 
 
-def _woke(state: State, _: e.Woke) -> State:
+def _clear_alarm(state: State, _: e.Woke) -> State:
     return replace(state, alarm=None)
 
 
-def _wake_at(state: State, entry: e.WakeAt) -> State:
+def _set_alarm(state: State, entry: e.WakeAt) -> State:
     return replace(state, alarm=entry.when)
 
 
-def _down(state: State, entry: e.ControllerDown) -> State:
+def _record_downtime(state: State, entry: e.ControllerDown) -> State:
     return replace(
-        state, blind_until=entry.until, away=Away(state.now, state.worked, entry.over_at, entry.lapsed_at)
+        state, blind_until=entry.until, away=Downtime(state.now, state.worked, entry.over_at, entry.lapsed_at)
     )
 
 
 # ---- machines -----------------------------------------------------------------------------------
 
 
-def _step(instance: Instance, entry: e.Entry, **changes: Any) -> Instance:
-    life = after(instance.life, type(entry), f"{instance} at {entry.at}")
+def _apply_transition(instance: Instance, entry: e.Entry, **changes: Any) -> Instance:
+    life = next_state(instance.life, type(entry), f"{instance} at {entry.at}")
     return replace(instance, life=life, **changes)
 
 
-def _acquire(state: State, entry: e.Acquire) -> State:
+def _add_allocation(state: State, entry: e.Acquire) -> State:
     decision = None if entry.reliable else state.last_decision
     weighed = next((w for w in decision.weighed if w.chosen), None) if decision else None
     allocation = Allocation(
@@ -123,14 +123,14 @@ def _acquire(state: State, entry: e.Acquire) -> State:
     return replace(state, allocations={**state.allocations, entry.allocation: allocation})
 
 
-def _granted(state: State, entry: e.Granted) -> State:
+def _grant_instances(state: State, entry: e.Granted) -> State:
     asked = state.allocations[entry.allocation]
     allocation = replace(asked, requested_at=entry.at, instances=entry.instances)
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
     return state.with_instances(*(Instance(name, entry.allocation) for name in entry.instances))
 
 
-def _refused(state: State, entry: e.Refused) -> State:
+def _mark_refused(state: State, entry: e.Refused) -> State:
     """Lets a spot market that refused rest; other markets may be asked at once.
 
     On demand no market rests: the next decision asks again.
@@ -142,20 +142,20 @@ def _refused(state: State, entry: e.Refused) -> State:
     return replace(state, decide_from=state.now)
 
 
-def _running(state: State, entry: e.InstancesRunning) -> State:
+def _mark_running(state: State, entry: e.InstancesRunning) -> State:
     return state.with_instances(
-        *(_step(state.instances[n], entry, running_at=entry.at) for n in entry.instances)
+        *(_apply_transition(state.instances[n], entry, running_at=entry.at) for n in entry.instances)
     )
 
 
-def _warned(state: State, entry: e.EvictionWarned) -> State:
+def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
     warned = [
-        _step(state.instances[name], entry, warned_at=entry.at, ends_at=entry.ends_at)
+        _apply_transition(state.instances[name], entry, warned_at=entry.at, ends_at=entry.ends_at)
         for name in entry.instances
     ]
     allocations = {i.allocation for i in warned}
     if state.belief is not None:
-        state = _looked(state, up=False)
+        state = _update_belief(state, up=False)
     return replace(
         state.with_instances(*warned),
         evicted_allocations=state.evicted_allocations + len(allocations),
@@ -163,13 +163,16 @@ def _warned(state: State, entry: e.EvictionWarned) -> State:
     )
 
 
-def _ended(state: State, entry: e.InstancesEnded) -> State:
+def _end_instances(state: State, entry: e.InstancesEnded) -> State:
     ended = [
-        _step(state.instances[name], entry, ended_at=entry.at, end=entry.end) for name in entry.instances
+        _apply_transition(state.instances[name], entry, ended_at=entry.at, end=entry.end)
+        for name in entry.instances
     ]
-    state = redone_work.stopped(state.with_instances(*ended), entry.instances)
+    state = redone_work.mark_stopped(state.with_instances(*ended), entry.instances)
     if entry.end is End.RELEASED:
-        ended = [instance for instance in ended if instance.given_up and state.asked is not e.Ask.DOWN]
+        ended = [
+            instance for instance in ended if instance.given_up and state.asked is not e.UserRequest.DOWN
+        ]
     if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
@@ -177,23 +180,23 @@ def _ended(state: State, entry: e.InstancesEnded) -> State:
     trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
     lost = [i for i in ended if i.told_join and not i.safe and trained]
     state = replace(state, failures=state.failures + len(lost))
-    why = _fatal(state, lost) if training else None
+    why = _fatal_loss(state, lost) if training else None
     if why is not None:
-        return cannot_go_on(state, why)
-    if not _never_began(state) or _asked_again(state, ended):
+        return restart_or_fail(state, why)
+    if not _never_began(state) or _will_ask_again(state, ended):
         return state
     why = "the reliable machines were lost before the training began"
-    return cannot_go_on(state, why) if state.restarts else over(state, why)
+    return restart_or_fail(state, why) if state.restarts else end_training(state, why)
 
 
-def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
+def _fatal_loss(state: State, lost: Iterable[Instance]) -> str | None:
     """Returns why the training cannot go on after an end that nobody asked for; None where it can.
 
     While another reliable machine lives it may hold a copy: the training itself then reports whether it goes
     on.
     """
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
-    others = any(state.is_reliable(instance) and instance.joined for instance in state.live())
+    others = any(state.is_reliable(instance) and instance.joined for instance in state.live_instances())
     if reliable is None or others:
         return None
     lost_it = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
@@ -202,7 +205,7 @@ def _fatal(state: State, lost: Iterable[Instance]) -> str | None:
     return f"{lost_it}: spotctl was away for longer than its lease (local.lease)"
 
 
-def _asked_again(state: State, ended: Iterable[Instance]) -> bool:
+def _will_ask_again(state: State, ended: Iterable[Instance]) -> bool:
     """Tells whether reliable machines on spot were taken before they took part: others will be requested."""
     mine = [state.allocations[instance.allocation] for instance in ended]
     return any(allocation.reliable and not allocation.on_demand for allocation in mine)
@@ -211,60 +214,62 @@ def _asked_again(state: State, ended: Iterable[Instance]) -> bool:
 def _never_began(state: State) -> bool:
     """Tells whether nothing is left of the machines that training was to begin on."""
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
-    return starting and state.asked is None and not any(state.live())
+    return starting and state.asked is None and not any(state.live_instances())
 
 
-def _release(state: State, entry: e.Release) -> State:
-    return state.with_instances(*(_step(state.instances[name], entry) for name in entry.instances))
+def _begin_release(state: State, entry: e.Release) -> State:
+    return state.with_instances(
+        *(_apply_transition(state.instances[name], entry) for name in entry.instances)
+    )
 
 
 # ---- from outside --------------------------------------------------------------------------------
 
 
-def _stalled(state: State, entry: e.Stalled) -> State:
+def _add_pause(state: State, entry: e.Stalled) -> State:
     """Counts effects that are waited for together as one pause, as long as the longest."""
     longest = max(entry.real_s, state.held.get(entry.at, 0.0))
     return replace(state, held={**state.held, entry.at: longest})
 
 
-def _leased(state: State, entry: e.Leased) -> State:
+def _set_lease(state: State, entry: e.Leased) -> State:
     """Makes a job that received a lease decide at once."""
     soon = state.decide_from if entry.lease is None or state.decide_from is None else state.now
     return replace(state, lease=entry.lease, allowance=entry.allowance, decide_from=soon)
 
 
-def _asked(state: State, entry: e.Asked) -> State:
+def _set_request(state: State, entry: e.Asked) -> State:
     """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too late."""
-    return state if state.asked is e.Ask.DOWN else replace(state, asked=entry.ask)
+    return state if state.asked is e.UserRequest.DOWN else replace(state, asked=entry.ask)
 
 
 # ---- decisions ----------------------------------------------------------------------------------
 
 
-def _decided(state: State, entry: e.Decided) -> State:
+def _apply_decision(state: State, entry: e.Decided) -> State:
     decision = entry.decision
     state = replace(state, last_decision=decision, decisions=state.decisions + 1)
     if entry.spot_up is not None:
-        state = _looked(state, entry.spot_up)
+        state = _update_belief(state, entry.spot_up)
     if decision.holding is not None:
         allocation = state.allocations[decision.holding]
-        state = _renewal(state, decision.action, allocation)
-        if not allocation.unanswered:
+        state = _apply_renewal(state, decision.action, allocation)
+        if not allocation.awaits_answer:
             return state  # else nobody can go yet: it is decided about again when it may have been answered
     if decision.again:
         return state
     anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
-    return replace(state, decide_from=next_decision_at(state.now, state.holdings(), anchor))
+    return replace(state, decide_from=next_decision_at(state.now, state.current_footprint(), anchor))
 
 
-def _looked(state: State, up: bool) -> State:
+def _update_belief(state: State, up: bool) -> State:
     """Updates the belief about spot capacity: ``up`` tells whether spot machines were available."""
     return replace(
         state, belief=update_belief(state.belief, up, Seconds(float(state.now - state.terms.start)))
     )
 
 
-def _renewal(state: State, action: Action, allocation: Allocation) -> State:
+def _apply_renewal(state: State, action: Action, allocation: Allocation) -> State:
     """Marks the renewal as decided until the hour's end; unless renewed, instances leave before the next
     hour.
 
@@ -277,29 +282,31 @@ def _renewal(state: State, action: Action, allocation: Allocation) -> State:
         return state
     by_the_hour = state.terms.rules.quantum_s >= HOUR_S
     leave_at = Instant(ends - RELEASE_LEAD_S if by_the_hour else state.now + RETIRE_WITHIN_S)
-    return state.with_instances(*(replace(i, ends_at=leave_at) for i in state.of(allocation.name) if i.stays))
+    return state.with_instances(
+        *(replace(i, ends_at=leave_at) for i in state.instances_of(allocation.name) if i.is_staying)
+    )
 
 
-def _close(state: State, entry: e.Close) -> State:
+def _close_run(state: State, entry: e.Close) -> State:
     return replace(state, phase=Phase.CLOSED, closed=entry)
 
 
 _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
-    e.PriceChanged: _price,
-    e.Woke: _woke,
-    e.WakeAt: _wake_at,
-    e.ControllerDown: _down,
-    e.Acquire: _acquire,
-    e.Granted: _granted,
-    e.Refused: _refused,
-    e.InstancesRunning: _running,
-    e.EvictionWarned: _warned,
-    e.InstancesEnded: _ended,
-    e.Release: _release,
+    e.PriceChanged: _add_price,
+    e.Woke: _clear_alarm,
+    e.WakeAt: _set_alarm,
+    e.ControllerDown: _record_downtime,
+    e.Acquire: _add_allocation,
+    e.Granted: _grant_instances,
+    e.Refused: _mark_refused,
+    e.InstancesRunning: _mark_running,
+    e.EvictionWarned: _mark_warned,
+    e.InstancesEnded: _end_instances,
+    e.Release: _begin_release,
     **TRAINING,
-    e.Stalled: _stalled,
-    e.Asked: _asked,
-    e.Leased: _leased,
-    e.Decided: _decided,
-    e.Close: _close,
+    e.Stalled: _add_pause,
+    e.Asked: _set_request,
+    e.Leased: _set_lease,
+    e.Decided: _apply_decision,
+    e.Close: _close_run,
 }

@@ -9,7 +9,7 @@ from typing import Final
 from spotctl.control import entries
 
 
-class Life(StrEnum):
+class InstanceState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     WARNED = "warned"
@@ -17,41 +17,41 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
-class InvalidTransition(Exception):
+class InvalidInstanceTransition(Exception):
     """An event cannot follow what the ledger says happened so far. Always a bug."""
 
 
-_EDGES: Final[Mapping[tuple[Life, type], Life]] = {
+_EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
     # The provider reports the instance up; billing starts.
-    (Life.PENDING, entries.InstancesRunning): Life.RUNNING,
+    (InstanceState.PENDING, entries.InstancesRunning): InstanceState.RUNNING,
     # The price crossed the bid while the instance was still starting.
-    (Life.PENDING, entries.EvictionWarned): Life.WARNED,
-    (Life.WARNED, entries.InstancesRunning): Life.WARNED,
+    (InstanceState.PENDING, entries.EvictionWarned): InstanceState.WARNED,
+    (InstanceState.WARNED, entries.InstancesRunning): InstanceState.WARNED,
     # The warning of the provider: irrevocable.
-    (Life.RUNNING, entries.EvictionWarned): Life.WARNED,
+    (InstanceState.RUNNING, entries.EvictionWarned): InstanceState.WARNED,
     # The provider and we may both end it; whoever comes first is what the bill says.
-    (Life.ENDING, entries.EvictionWarned): Life.ENDING,
-    (Life.ENDING, entries.InstancesRunning): Life.ENDING,
+    (InstanceState.ENDING, entries.EvictionWarned): InstanceState.ENDING,
+    (InstanceState.ENDING, entries.InstancesRunning): InstanceState.ENDING,
     # We asked the provider to end it.
-    (Life.PENDING, entries.Release): Life.ENDING,
-    (Life.RUNNING, entries.Release): Life.ENDING,
-    (Life.WARNED, entries.Release): Life.ENDING,
+    (InstanceState.PENDING, entries.Release): InstanceState.ENDING,
+    (InstanceState.RUNNING, entries.Release): InstanceState.ENDING,
+    (InstanceState.WARNED, entries.Release): InstanceState.ENDING,
     # Gone: evicted, released, or died by itself.
-    (Life.PENDING, entries.InstancesEnded): Life.ENDED,
-    (Life.RUNNING, entries.InstancesEnded): Life.ENDED,
-    (Life.WARNED, entries.InstancesEnded): Life.ENDED,
-    (Life.ENDING, entries.InstancesEnded): Life.ENDED,
+    (InstanceState.PENDING, entries.InstancesEnded): InstanceState.ENDED,
+    (InstanceState.RUNNING, entries.InstancesEnded): InstanceState.ENDED,
+    (InstanceState.WARNED, entries.InstancesEnded): InstanceState.ENDED,
+    (InstanceState.ENDING, entries.InstancesEnded): InstanceState.ENDED,
 }
 
 
-def after(life: Life, event: type, story: str) -> Life:
+def next_state(life: InstanceState, event: type, story: str) -> InstanceState:
     """Returns the state that ``event`` leads to; raises InvalidTransition, with ``story``, where none does."""
     try:
         return _EDGES[life, event]
     except KeyError:
-        raise InvalidTransition(f"{event.__name__} while {life}: {story}") from None
+        raise InvalidInstanceTransition(f"{event.__name__} while {life}: {story}") from None
 
 
-def edges() -> tuple[tuple[str, str, str], ...]:
+def list_transitions() -> tuple[tuple[str, str, str], ...]:
     """Returns (from, to, event) of every edge, for the diagram in the docs."""
     return tuple((before.value, then.value, event.__name__) for (before, event), then in _EDGES.items())

@@ -10,27 +10,27 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from spotctl.control.state import Program, State
+from spotctl.control.state import ProgramRun, State
 
 
-def begun(state: State, instance: str) -> State:
+def start_program(state: State, instance: str) -> State:
     """Starts the program on ``instance``; what an earlier start did and nothing saved is done again."""
     return replace(
         state,
-        program=Program(instance, state.now),
+        program=ProgramRun(instance, state.now),
         program_starts=state.program_starts + 1,
-        seconds_redone=state.seconds_redone + unkept_s(state),
+        seconds_redone=state.seconds_redone + unsaved_s(state),
     )
 
 
-def kept(state: State) -> State:
+def mark_checkpointed(state: State) -> State:
     """Marks all that the program did by now as saved in a checkpoint."""
     if state.program is None:
         return state
     return replace(state, program=replace(state.program, kept_at=state.now))
 
 
-def told_to_stop(state: State, instances: Iterable[str]) -> State:
+def mark_told_to_stop(state: State, instances: Iterable[str]) -> State:
     """Notes that the program was told to stop; a later checkpoint has all its work, unless steps follow."""
     program = state.program
     if program is None or program.instance not in instances or program.told_at is not None:
@@ -38,16 +38,16 @@ def told_to_stop(state: State, instances: Iterable[str]) -> State:
     return replace(state, program=replace(program, told_at=state.now))
 
 
-def stopped(state: State, instances: Iterable[str]) -> State:
+def mark_stopped(state: State, instances: Iterable[str]) -> State:
     """Notes that no process of the program is left, or its machine is gone."""
     program = state.program
     if program is None or program.instance not in instances or program.stopped_at is not None:
         return state
-    last = program.kept_at if _kept_all(state, program) else state.now
+    last = program.kept_at if _saved_everything(state, program) else state.now
     return replace(state, program=replace(program, stopped_at=last))
 
 
-def unkept_s(state: State) -> int:
+def unsaved_s(state: State) -> int:
     """Returns seconds that the program ran since its newest checkpoint, or its start."""
     program = state.program
     if program is None:
@@ -56,7 +56,7 @@ def unkept_s(state: State) -> int:
     return max(0, until - program.kept_at)
 
 
-def _kept_all(state: State, program: Program) -> bool:
+def _saved_everything(state: State, program: ProgramRun) -> bool:
     """Tells whether its last checkpoint followed the order to stop, with no further step since."""
     told_and_kept = program.told_at is not None and program.kept_at >= program.told_at
     return told_and_kept and state.clock <= state.consistent

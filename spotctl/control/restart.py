@@ -21,50 +21,53 @@ from typing import Final
 from msgspec.structs import replace
 
 from pricing_data.model.billing import End
-from spotctl.control.billing import sure
+from spotctl.control.billing import certain_cost
 from spotctl.control.state import Instance, Phase, State
 
 MOST_IN_VAIN: Final = 3
 
 
-def cannot_go_on(state: State, why: str) -> State:
+def restart_or_fail(state: State, why: str) -> State:
     """Restarts or ends a training that lost its reliable machines and cannot go on because of it."""
     if state.terms.keeps is None or state.asked is not None:
-        return over(state, resumable(state, why))
-    if state.budget is not None and sure(state) >= state.budget:
-        return over(state, resumable(state, f"{why}, and its budget is spent"))
-    known = state.kept_clock
+        return end_training(state, add_resume_hint(state, why))
+    if state.budget is not None and certain_cost(state) >= state.budget:
+        return end_training(state, add_resume_hint(state, f"{why}, and its budget is spent"))
+    known = state.checkpoint_clock
     further = not state.restarts or known > state.restarted_from
-    taken = _taken(state)
+    taken = _provider_took_reliable(state)
     in_vain = 0 if further else state.in_vain + (not taken)
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
-        return over(state, resumable(state, f"{why}; {tried}"))
+        return end_training(state, add_resume_hint(state, f"{why}; {tried}"))
     taken_in_vain = 0 if further else state.taken_in_vain + taken
     return replace(
         state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain, taken_in_vain=taken_in_vain
     )
 
 
-def over(state: State, why: str | None) -> State:
+def end_training(state: State, why: str | None) -> State:
     """Ends the training; ``why`` says why the run has failed, None where it has not."""
     return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=why)
 
 
-def lost_reliable(state: State) -> bool:
+def has_lost_reliable(state: State) -> bool:
     """Tells whether a reliable machine that took part since training last began has gone by itself."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
-    return any(_lost(state, instance) and (instance.ended_at or since) > since for instance in state.gone())
+    return any(
+        _was_lost(state, instance) and (instance.ended_at or since) > since
+        for instance in state.ended_instances()
+    )
 
 
-def _taken(state: State) -> bool:
+def _provider_took_reliable(state: State) -> bool:
     """Tells whether the provider took a reliable machine since the training last began."""
     since = state.terms.start if state.restarted_at is None else state.restarted_at
-    mine = (i for i in state.gone() if state.is_reliable(i) and i.end is End.EVICTED)
+    mine = (i for i in state.ended_instances() if state.is_reliable(i) and i.end is End.EVICTED)
     return any((i.ended_at or since) > since for i in mine)
 
 
-def begun_again(state: State) -> State:
+def begin_restart(state: State) -> State:
     """Resets what the training knew of machines, since it was told to begin again."""
     forgotten = {name: replace(i, told_gone=i.told_join) for name, i in state.instances.items()}
     return replace(
@@ -74,7 +77,7 @@ def begun_again(state: State) -> State:
         stage=1,
         restarts=state.restarts + 1,
         restarted_at=state.now,
-        restarted_from=state.kept_clock,
+        restarted_from=state.checkpoint_clock,
         ending_at=None,
         away=None,
         objective_settled=False,
@@ -82,7 +85,7 @@ def begun_again(state: State) -> State:
     )
 
 
-def resumed(state: State, clock: int, folder: str) -> State:
+def resume_from(state: State, clock: int, folder: str) -> State:
     """Continues after ``clock``: later clocks are computed again."""
     further = clock > state.restarted_from
     return replace(
@@ -97,11 +100,11 @@ def resumed(state: State, clock: int, folder: str) -> State:
     )
 
 
-def _lost(state: State, instance: Instance) -> bool:
+def _was_lost(state: State, instance: Instance) -> bool:
     return state.is_reliable(instance) and instance.told_join and not instance.safe
 
 
-def resumable(state: State, why: str) -> str:
+def add_resume_hint(state: State, why: str) -> str:
     """Adds to ``why`` it ended what a later launch can go on from."""
     if state.checkpoint is None:
         return why

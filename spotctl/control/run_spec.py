@@ -20,7 +20,7 @@ SAVE_WITHIN_S: Final = 1800
 
 
 @dataclass(frozen=True, slots=True)
-class Tradable:
+class MarketOption:
     """A market the job may use: its on-demand price, and what one instance has and does."""
 
     market: Market
@@ -39,7 +39,7 @@ class Tradable:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopCondition:
     """Ends training at whichever condition comes first, of those that are set."""
 
     clocks: int | None
@@ -48,13 +48,13 @@ class Stop:
     """Training stops once two reports of the objective in a row differ by no more than this."""
 
     @property
-    def foreseen(self) -> bool:
+    def is_bounded(self) -> bool:
         """Tells whether a latest end is known beforehand."""
         return self.clocks is not None or self.seconds is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueueMembership:
     """Marks a job that a queue runs: it holds spot machines within its leases only, and begins with the
     first.
 
@@ -68,7 +68,7 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
+class EgressTariff:
     """Gives the price of a gigabyte that leaves a region of ``cloud`` (``to`` "region") or the cloud
     ("cloud").
     """
@@ -79,18 +79,18 @@ class Tariff:
 
 
 @dataclass(frozen=True, slots=True)
-class Luggage:
+class MovableCheckpoint:
     """Describes what a job takes along to another region: its newest checkpoint."""
 
     size_bytes: int
     """Taken from the job file until the first checkpoint exists; from then on the newest one's size counts.
     """
     bytes_per_s: float
-    tariffs: tuple[Tariff, ...]
+    tariffs: tuple[EgressTariff, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class CheckpointPolicy:
     """Sets how often an elastic job writes its state to where no machine's death reaches it.
 
     Either every ``clocks`` clocks or every ``seconds`` seconds; the other is 0.
@@ -114,7 +114,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunSpec:
     """Holds everything that is fixed for one run.
 
     ``rules``: those of all its markets; with several clouds, what holds in any of them.
@@ -128,12 +128,12 @@ class Terms:
     seed: int
     start: Instant
     rules: MarketRules
-    reliable: Tradable
+    reliable: MarketOption
     reliable_count: int
-    spot: tuple[Tradable, ...]
+    spot: tuple[MarketOption, ...]
     limits: Limits
     scaling: ScalingModel
-    stop: Stop
+    stop: StopCondition
     core_seconds_per_clock: float
     prices: str
     engine: EngineTraits = ELASTIC_TRAINING
@@ -152,11 +152,11 @@ class Terms:
     """Whether a timely warning costs no work: always so with AgileML."""
     keeps_nothing: bool = False
     """Whether a program writes no checkpoints, so that it begins anew on every machine."""
-    luggage: Luggage | None = None
+    luggage: MovableCheckpoint | None = None
     """What moving its checkpoints to another region takes; None where they stay within one."""
-    keeps: Keeping | None = None
+    keeps: CheckpointPolicy | None = None
     """How an elastic job survives the loss of its last reliable machine; None: not at all."""
-    queued: Queued | None = None
+    queued: QueueMembership | None = None
     """None: the job has its machines to itself."""
     modelled_speeds: Mapping[str, float] = field(default_factory=dict)
     """Speed of a simulated job on an instance type, as a multiple of its cores; 1 for types not listed. No
@@ -165,7 +165,7 @@ class Terms:
     expected: Expectation | None = None
     """The plan's forecast; None where it could not foresee the whole job. No decision reads it."""
 
-    def tradable(self, market: Market) -> Tradable:
+    def market_option(self, market: Market) -> MarketOption:
         """Returns the option for one of the run's markets; raises KeyError for any other."""
         for entry in (*self.spot, self.reliable):
             if entry.market == market:
@@ -202,4 +202,4 @@ class Terms:
 
     def rules_of(self, market: Market) -> MarketRules:
         """Returns the billing and eviction rules of ``market``. Raises KeyError for one the run may not use."""
-        return self.tradable(market).rules or self.rules
+        return self.market_option(market).rules or self.rules

@@ -14,14 +14,14 @@ from bidbrain.cluster.lease import Lease
 from bidbrain.deadline.availability_belief import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
 from bidbrain.model import UNBOUNDED, Decision, Holding
-from bidbrain.performance.scaling_fit import Measured
+from bidbrain.performance.scaling_fit import MeasuredScaling
 from pricing_data.model.billing import End
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
-from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour, later
-from spotctl.control.entries import Ask, Close
-from spotctl.control.lifecycle import Life
-from spotctl.control.run_spec import Terms
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour, seconds_after
+from spotctl.control.entries import Close, UserRequest
+from spotctl.control.lifecycle import InstanceState
+from spotctl.control.run_spec import RunSpec
 
 
 class Phase(StrEnum):
@@ -42,7 +42,7 @@ class Instance(Struct, frozen=True):
 
     name: str
     allocation: str
-    life: Life = Life.PENDING
+    life: InstanceState = InstanceState.PENDING
     running_at: Instant | None = None
     warned_at: Instant | None = None
     ends_at: Instant | None = None
@@ -59,13 +59,13 @@ class Instance(Struct, frozen=True):
     """The training gave it up: it hangs, or cannot run the job, and is of no more use."""
 
     @property
-    def live(self) -> bool:
-        return self.life is not Life.ENDED
+    def is_live(self) -> bool:
+        return self.life is not InstanceState.ENDED
 
     @property
-    def stays(self) -> bool:
+    def is_staying(self) -> bool:
         """Tells whether it is neither warned nor on its way out."""
-        return self.ends_at is None and self.life in (Life.PENDING, Life.RUNNING)
+        return self.ends_at is None and self.life in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 class Allocation(Struct, frozen=True):
@@ -91,14 +91,14 @@ class Allocation(Struct, frozen=True):
         return self.bid is None
 
     @property
-    def unanswered(self) -> bool:
+    def awaits_answer(self) -> bool:
         """Tells whether the provider has neither granted nor refused it yet, so that its machines would be
         nobody's.
         """
         return not self.instances and self.refused is None
 
 
-class Fetched(Struct, frozen=True):
+class CheckpointTransfer(Struct, frozen=True):
     """Records a checkpoint that left a region, and the egress owed to the cloud it left."""
 
     at: Instant
@@ -110,7 +110,7 @@ class Fetched(Struct, frozen=True):
     owed: MicroUsd
 
 
-class Program(Struct, frozen=True):
+class ProgramRun(Struct, frozen=True):
     """Describes the newest start of a command's program."""
 
     instance: str
@@ -122,7 +122,7 @@ class Program(Struct, frozen=True):
     """When it stopped working; None while it runs."""
 
 
-class Away(Struct, frozen=True):
+class Downtime(Struct, frozen=True):
     """Describes the last time that no controller was there to act on what happened."""
 
     since: Instant
@@ -138,7 +138,7 @@ class State(Struct, frozen=True):
     """Holds everything that a decision may depend on. ``history`` has no price later than ``now``."""
 
     now: Instant
-    terms: Terms
+    terms: RunSpec
     history: PriceHistory
     estimator: MarketModel
     """Estimates evictions; refitted as time goes by."""
@@ -146,7 +146,7 @@ class State(Struct, frozen=True):
     fitted_at: Instant
     capacity: Observations
     """Observations of capacity from before the start."""
-    measured: Measured | None
+    measured: MeasuredScaling | None
     """How the job scales, as measured while it runs; None where nothing uses it."""
     phase: Phase = Phase.STARTING
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class State(Struct, frozen=True):
     """What the job has learned of spot capacity, where it has a deadline to keep."""
     blind_until: Instant | None = None
     """End of the last time spotctl was down: nothing before it can be acted upon in time."""
-    away: Away | None = None
+    away: Downtime | None = None
     stage: int = 1
     stage_transitions: int = 0
     clock: int = 0
@@ -171,7 +171,7 @@ class State(Struct, frozen=True):
     evicted_allocations: int = 0
     failures: int = 0
     clocks_redone: int = 0
-    program: Program | None = None
+    program: ProgramRun | None = None
     """The program of a command job; None before its first start."""
     program_starts: int = 0
     seconds_redone: int = 0
@@ -192,7 +192,7 @@ class State(Struct, frozen=True):
     checkpoint_at: Market | None = None
     """Market where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None
-    fetched: tuple[Fetched, ...] = ()
+    fetched: tuple[CheckpointTransfer, ...] = ()
     worked: Mapping[str, int] = field(default_factory=dict)
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
@@ -207,14 +207,14 @@ class State(Struct, frozen=True):
     """The spot machines that the queue lets it hold, where a queue runs it."""
     allowance: MicroUsd | None = None
     """The most of the queue's money that it may spend; None: no budget is counted."""
-    asked: Ask | None = None
+    asked: UserRequest | None = None
     failure: str | None = None
     model: str | None = None
     closed: Close | None = None
 
     # ---- questions ----------------------------------------------------------------------------
 
-    def of(self, allocation: str) -> tuple[Instance, ...]:
+    def instances_of(self, allocation: str) -> tuple[Instance, ...]:
         """Returns the instances of an allocation, in the order they were granted."""
         return tuple(self.instances[name] for name in self.allocations[allocation].instances)
 
@@ -222,38 +222,42 @@ class State(Struct, frozen=True):
         """Returns the state with these instances, which replace those of the same names."""
         return replace(self, instances={**self.instances, **{i.name: i for i in changed}})
 
-    def live(self) -> Iterator[Instance]:
-        return (instance for instance in self.instances.values() if instance.live)
+    def live_instances(self) -> Iterator[Instance]:
+        return (instance for instance in self.instances.values() if instance.is_live)
 
-    def gone(self) -> Iterator[Instance]:
-        return (instance for instance in self.instances.values() if not instance.live)
+    def ended_instances(self) -> Iterator[Instance]:
+        return (instance for instance in self.instances.values() if not instance.is_live)
 
     def is_reliable(self, instance: Instance) -> bool:
         return self.allocations[instance.allocation].reliable
 
-    def cores(self, instance: Instance) -> int:
-        return self.terms.tradable(self.allocations[instance.allocation].market).cores
+    def cores_of(self, instance: Instance) -> int:
+        return self.terms.market_option(self.allocations[instance.allocation].market).cores
 
     def reliable_missing(self) -> int:
         """Counts the reliable machines that neither exist nor are requested."""
         mine = [allocation for allocation in self.allocations.values() if allocation.reliable]
-        there = sum(1 for allocation in mine for i in self.of(allocation.name) if i.live)
-        asked = sum(allocation.count for allocation in mine if allocation.unanswered)
+        there = sum(1 for allocation in mine for i in self.instances_of(allocation.name) if i.is_live)
+        asked = sum(allocation.count for allocation in mine if allocation.awaits_answer)
         return max(self.terms.reliable_count - there - asked, 0)
 
-    def speeds(self) -> Mapping[str, float]:
+    def machine_speeds(self) -> Mapping[str, float]:
         """Returns nu, work per second of one machine, by instance type: its cores, or what was measured."""
-        if self.believed is not None:
-            return {name: speed.value for name, speed in self.believed.fitted().items()}
+        if self.trusted_measurements is not None:
+            return {name: speed.value for name, speed in self.trusted_measurements.fit_speeds().items()}
         tradables = (*self.terms.spot, self.terms.reliable)
         return {tradable.market.instance_type: tradable.nu for tradable in tradables}
 
-    def sure_speeds(self) -> Mapping[str, float]:
+    def guaranteed_speeds(self) -> Mapping[str, float]:
         """Returns the speeds that a promise may rest on."""
-        return self.speeds() if self.believed is None else self.believed.surely()
+        return (
+            self.machine_speeds()
+            if self.trusted_measurements is None
+            else self.trusted_measurements.safe_speeds()
+        )
 
     @property
-    def believed(self) -> Measured | None:
+    def trusted_measurements(self) -> MeasuredScaling | None:
         """Returns the measurements that the job's decisions go by; None where its file settles them all."""
         return self.measured if self.terms.measure else None
 
@@ -263,7 +267,7 @@ class State(Struct, frozen=True):
         While nothing runs that is an hour from now. Where seconds are billed an hour is no unit of money, but
         allocations are still held by the hour.
         """
-        started = [i.running_at for i in self.of(allocation.name) if i.running_at is not None]
+        started = [i.running_at for i in self.instances_of(allocation.name) if i.running_at is not None]
         if not started:
             return Instant(self.now + HOUR_S)
         first = min(started)
@@ -277,7 +281,7 @@ class State(Struct, frozen=True):
     def locked_price(self, allocation: Allocation) -> UsdPerHour:
         """Returns the price of its current billing hour: the spot price when it began, or the list price."""
         if allocation.on_demand:
-            return self.terms.tradable(allocation.market).on_demand
+            return self.terms.market_option(allocation.market).on_demand
         at = Instant(min(self.hour_ends(allocation) - HOUR_S, self.now))
         price = self.history.price(allocation.market, at)
         if price is None:
@@ -292,17 +296,17 @@ class State(Struct, frozen=True):
             if a.refused is not None
         )
 
-    def holdings(self) -> tuple[Holding, ...]:
+    def current_footprint(self) -> tuple[Holding, ...]:
         """Returns the footprint beside the reliable machines as BidBrain sees it: requested or running,
         staying.
         """
         found = []
-        speeds = self.speeds() if self.allocations else {}
+        speeds = self.machine_speeds() if self.allocations else {}
         for allocation in self.allocations.values():
             if allocation.reliable or allocation.refused is not None:
                 continue
-            staying = [i for name in allocation.instances if (i := self.instances[name]).stays]
-            counts_for = allocation.count if allocation.unanswered else len(staying)
+            staying = [i for name in allocation.instances if (i := self.instances[name]).is_staying]
+            counts_for = allocation.count if allocation.awaits_answer else len(staying)
             if counts_for:
                 found.append(
                     Holding(
@@ -320,11 +324,15 @@ class State(Struct, frozen=True):
                 )
         return tuple(found)
 
-    def returned(self) -> Holding | None:
+    def surplus_allocation(self) -> Holding | None:
         """Returns the youngest spot allocation that exceeds the lease, or None where the lease covers all."""
         if self.terms.queued is None:
             return None
-        held = [h for h in self.holdings() if not h.on_demand and not self.allocations[h.id].unanswered]
+        held = [
+            h
+            for h in self.current_footprint()
+            if not h.on_demand and not self.allocations[h.id].awaits_answer
+        ]
         lease = self.lease
         outside = [h for h in held if lease is None or h.market not in lease.markets]
         if outside:
@@ -333,26 +341,26 @@ class State(Struct, frozen=True):
         return held[-1] if too_many else None
 
     @property
-    def leaving(self) -> int:
+    def leaving_spot_count(self) -> int:
         """Counts spot machines of its lease's markets that are on their way out, and not gone yet."""
         markets = () if self.lease is None else self.lease.markets
         mine = {a.name for a in self.allocations.values() if not a.on_demand and a.market in markets}
-        return sum(1 for i in self.live() if i.allocation in mine and not i.stays)
+        return sum(1 for i in self.live_instances() if i.allocation in mine and not i.is_staying)
 
     @property
-    def rented(self) -> int:
+    def rented_count(self) -> int:
         """Counts machines on demand beside the reliable ones, those on their way out included."""
         mine = {a.name for a in self.allocations.values() if a.on_demand and not a.reliable}
-        return sum(1 for i in self.live() if i.allocation in mine)
+        return sum(1 for i in self.live_instances() if i.allocation in mine)
 
     @property
-    def over_unseen(self) -> bool:
+    def end_time_unknown(self) -> bool:
         """Tells whether training ended while spotctl was down, and nothing shows when."""
         shows = self.away is not None and self.away.over_at is not None
         return self.training_over_at is not None and self.training_over_at == self.blind_until and not shows
 
     @property
-    def parked(self) -> bool:
+    def is_parked(self) -> bool:
         """Tells whether a queue gives it nothing to decide about: no lease, no promise."""
         queued = self.terms.queued
         return queued is not None and not queued.promised and self.lease is None
@@ -363,23 +371,23 @@ class State(Struct, frozen=True):
         limits = [limit for limit in (self.terms.budget, self.allowance) if limit is not None]
         return min(limits, default=None)
 
-    def at_work(self) -> Iterator[Instance]:
+    def working_instances(self) -> Iterator[Instance]:
         """Yields the machines that compute now: joined, and not leaving; in stage 3 without the reliable
         ones.
         """
         if self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return
-        for instance in self.live():
+        for instance in self.live_instances():
             idle = self.stage == 3 and self.is_reliable(instance)
             if instance.joined and not (instance.safe or instance.given_up or idle):
                 yield instance
 
-    def machines_at_work(self) -> Counter[str]:
+    def working_by_type(self) -> Counter[str]:
         """Counts the machines that compute now, by instance type."""
-        return Counter(self.allocations[i.allocation].market.instance_type for i in self.at_work())
+        return Counter(self.allocations[i.allocation].market.instance_type for i in self.working_instances())
 
     @property
-    def kept_clock(self) -> int:
+    def checkpoint_clock(self) -> int:
         """Returns the clock of the newest stored state, as far as is known; 0 where it would begin anew."""
         return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
 
@@ -400,7 +408,7 @@ class State(Struct, frozen=True):
         if self.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return None
         since = self.ending_at if self.blind_until is None else max(self.ending_at, self.blind_until)
-        return later(since, self.terms.end_within_s)
+        return seconds_after(since, self.terms.end_within_s)
 
     @property
     def work_done(self) -> float:

@@ -1,7 +1,7 @@
 """Derives the next commands: ``plan(state)`` applies rules in order, each seeing those before it.
 
 Rule 1: ``plan`` of a state in which its own commands are folded is empty: nothing is asked for twice.
-Rule 2: nothing here waits. A rule that needs a later moment lets ``_alarm`` ask for it.
+Rule 2: nothing here waits. A rule that needs a later moment lets ``_set_alarm`` ask for it.
 Rule 3: nothing is planned at the moment of an alarm before it rings. It is the last news of its moment, so
 what the moment brings is known by then, and no other news of that moment, of whatever world, decides
 when a decision is taken.
@@ -16,21 +16,21 @@ from typing import Final
 
 from bidbrain.bidding.decision_times import due_for_renewal
 from bidbrain.model import Action
-from pricing_data.model.units import HOUR_S, Instant, later
+from pricing_data.model.units import HOUR_S, Instant, seconds_after
 from spotctl.control import entries as e
 from spotctl.control.bidding import (
-    decided,
-    given_back,
-    kept_from,
+    deadline_pledge,
+    decide_acquisition,
+    decide_renewal,
+    decide_return,
     may_be_on_spot,
-    pledge,
-    reliable_at,
-    renewed,
+    place_reliable,
+    still_in_time,
 )
-from spotctl.control.billing import sure
+from spotctl.control.billing import certain_cost
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
-from spotctl.control.lifecycle import Life
-from spotctl.control.restart import resumable
+from spotctl.control.lifecycle import InstanceState
+from spotctl.control.restart import add_resume_hint
 from spotctl.control.state import REFUSED_REST_S, Instance, Phase, State
 
 Commands = Iterator[e.Command]
@@ -56,7 +56,7 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
     """
     quiet = isinstance(fact, (e.PriceChanged, e.Progressed)) and state.phase is Phase.TRAINING
     waits = state.asked is None and state.alarm is not None and state.now < state.alarm
-    if quiet and waits and not any(True for _ in _stops(state)):
+    if quiet and waits and not any(True for _ in _stop_training(state)):
         return ()
     return plan(state)
 
@@ -64,27 +64,31 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 # ---- the reliable machines ----------------------------------------------------------------------
 
 
-def _restarts(state: State) -> Commands:
+def _restart_training(state: State) -> Commands:
     """Tells the training to begin again from its checkpoint, once all its old machines are gone."""
-    if state.phase is not Phase.RESTARTING or any(True for _ in state.live()) or _unanswered(state):
+    if (
+        state.phase is not Phase.RESTARTING
+        or any(True for _ in state.live_instances())
+        or _has_open_requests(state)
+    ):
         return
-    if not _given_up(state):
-        yield e.TellRestart(state.now, state.restarts + 1, kept_from(state, state.kept_clock))
+    if not _will_not_train(state):
+        yield e.TellRestart(state.now, state.restarts + 1, still_in_time(state, state.checkpoint_clock))
 
 
-def _reliable(state: State) -> Commands:
+def _acquire_reliable(state: State) -> Commands:
     """Acquires the missing reliable machines; they come first and are never given up (Harlap 4.3.2)."""
-    begins = state.phase is Phase.STARTING and not state.parked and not _given_up(state)
+    begins = state.phase is Phase.STARTING and not state.is_parked and not _will_not_train(state)
     wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
     blind = state.blind_until is not None and state.now < state.blind_until
     missing = state.reliable_missing() if wanted and not blind else 0
-    where = reliable_at(state) if missing and _resting(state) is None else None
+    where = place_reliable(state) if missing and _reliable_rest_ends(state) is None else None
     if where is not None:
         number = 1 + sum(1 for allocation in state.allocations.values() if allocation.reliable)
         yield e.Acquire(state.now, f"r{number}", where.market, missing, where.bid, reliable=True)
 
 
-def _resting(state: State) -> Instant | None:
+def _reliable_rest_ends(state: State) -> Instant | None:
     """Returns until when refused reliable machines are not requested again; None where they may be."""
     mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
     refused = [a.requested_at for a in mine if a.refused is not None]
@@ -92,7 +96,7 @@ def _resting(state: State) -> Instant | None:
     return Instant(until) if state.now < until else None
 
 
-def _asks_again(state: State) -> Instant | None:
+def _next_spot_retry(state: State) -> Instant | None:
     """Returns when a spot market that refused has rested, so that reliable machines may be requested there."""
     refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
     rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
@@ -102,12 +106,12 @@ def _asks_again(state: State) -> Instant | None:
 # ---- what the training has to know --------------------------------------------------------------
 
 
-def _tell(state: State) -> Commands:
+def _notify_training(state: State) -> Commands:
     if state.phase in (Phase.CLOSING, Phase.RESTARTING):
         return
     yield from _tell_joins(state)
     yield from _tell_warnings(state)
-    gone = [i for i in state.instances.values() if not i.live and i.told_join and not i.told_gone]
+    gone = [i for i in state.instances.values() if not i.is_live and i.told_join and not i.told_gone]
     lost = tuple(i.name for i in gone if not i.safe)
     released = tuple(i.name for i in gone if i.safe)
     if lost:
@@ -117,18 +121,24 @@ def _tell(state: State) -> Commands:
 
 
 def _tell_joins(state: State) -> Commands:
-    new = [i for i in state.live() if i.life is Life.RUNNING and i.ends_at is None and not i.told_join]
+    new = [
+        i
+        for i in state.live_instances()
+        if i.life is InstanceState.RUNNING and i.ends_at is None and not i.told_join
+    ]
     for name, group in groupby(new, key=lambda i: i.allocation):
         allocation = state.allocations[name]
         members = tuple(group)
         names = tuple(i.name for i in members)
-        cores = state.cores(members[0])
+        cores = state.cores_of(members[0])
         yield e.TellJoin(state.now, names, allocation.reliable, cores, allocation.market)
 
 
 def _tell_warnings(state: State) -> Commands:
     # What reliable machines keep cannot be moved within a notice: their loss is what it is told of.
-    staying = [i for i in state.live() if i.told_join and not i.given_up and not state.is_reliable(i)]
+    staying = [
+        i for i in state.live_instances() if i.told_join and not i.given_up and not state.is_reliable(i)
+    ]
     warned = [i for i in staying if i.ends_at is not None and not i.told_warning]
     for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
         assert ends_at is not None
@@ -140,24 +150,24 @@ def _tell_warnings(state: State) -> Commands:
 # ---- decisions ----------------------------------------------------------------------------------
 
 
-def _returns(state: State) -> Commands:
+def _return_surplus(state: State) -> Commands:
     """Decides to give back what the lease does not cover: at the paid hour's end, or once safe to end."""
-    holding = state.returned() if _begun(state) else None
+    holding = state.surplus_allocation() if _may_act(state) else None
     if holding is not None:
-        yield given_back(state, holding)
+        yield decide_return(state, holding)
 
 
-def _renewals(state: State) -> Commands:
+def _decide_renewal(state: State) -> Commands:
     """Decides, shortly before an allocation's hour ends, about another one (Harlap 4.3.2). One at a time."""
-    due = due_for_renewal(state.now, state.holdings()) if _deciding(state) else ()
+    due = due_for_renewal(state.now, state.current_footprint()) if _may_decide(state) else ()
     if due:
-        yield renewed(state, due[0])
+        yield decide_renewal(state, due[0])
 
 
-def _acquisitions(state: State) -> Commands:
-    if not _deciding(state) or state.decide_from is None or state.now < state.decide_from:
+def _decide_acquisition(state: State) -> Commands:
+    if not _may_decide(state) or state.decide_from is None or state.now < state.decide_from:
         return
-    made = decided(state)
+    made = decide_acquisition(state)
     yield made
     decision = made.decision
     if decision.action is Action.ACQUIRE:
@@ -167,26 +177,26 @@ def _acquisitions(state: State) -> Commands:
         yield e.Acquire(state.now, f"{kind}{number}", decision.market, decision.count, decision.bid)
 
 
-def _deciding(state: State) -> bool:
-    return _begun(state) and not state.parked
+def _may_decide(state: State) -> bool:
+    return _may_act(state) and not state.is_parked
 
 
-def _begun(state: State) -> bool:
+def _may_act(state: State) -> bool:
     blind = state.blind_until is not None and state.now < state.blind_until
     begun = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and state.decide_from is not None)
-    return begun and state.asked is None and not blind and not _given_up(state)
+    return begun and state.asked is None and not blind and not _will_not_train(state)
 
 
 # ---- ends ---------------------------------------------------------------------------------------
 
 
-def _stops(state: State) -> Commands:
+def _stop_training(state: State) -> Commands:
     """Stops training gracefully: a user asked, money or time is spent, or the objective has settled."""
     if state.phase is Phase.TRAINING and _stop_reason(state) is not None:
         yield e.TellStop(state.now)
 
 
-def _overdue(state: State) -> Commands:
+def _give_up_stop(state: State) -> Commands:
     """Gives up a training that should have ended: if a process of it hangs, its machines would cost for ever."""
     if state.end_by is not None and state.now >= state.end_by:
         yield e.StopGivenUp(state.now)
@@ -194,7 +204,7 @@ def _overdue(state: State) -> Commands:
 
 def _stop_reason(state: State) -> str | None:
     stop, started = state.terms.stop, state.training_started_at
-    if state.asked is e.Ask.CANCEL:
+    if state.asked is e.UserRequest.CANCEL:
         return "it was cancelled"
     if state.objective_settled:
         return "the objective has settled"
@@ -210,13 +220,13 @@ def _over_budget(state: State) -> bool:
     """
     if state.budget is None:
         return False
-    owed = sure(state)
+    owed = certain_cost(state)
     if owed == state.budget and state.terms.rules.quantum_s >= HOUR_S:
-        return pledge(state) is None
+        return deadline_pledge(state) is None
     return owed >= state.budget
 
 
-def _given_up(state: State) -> bool:
+def _will_not_train(state: State) -> bool:
     """Tells whether nothing will train (again): a user asked for an end, or machines that never became ready
     used up the budget.
     """
@@ -224,23 +234,23 @@ def _given_up(state: State) -> bool:
     return before and (state.asked is not None or _over_budget(state))
 
 
-def _releases(state: State) -> Commands:
+def _release_machines(state: State) -> Commands:
     """Releases machines that are no longer needed, or whose paid hour is about to end unrenewed."""
     wanted: dict[str, list[str]] = {}
-    for instance in state.live():
+    for instance in state.live_instances():
         why = _release_reason(state, instance)
-        if why is not None and instance.life is not Life.ENDING:
+        if why is not None and instance.life is not InstanceState.ENDING:
             wanted.setdefault(why, []).append(instance.name)
     for why, names in wanted.items():
         yield e.Release(state.now, tuple(names), why)
 
 
 def _release_reason(state: State, instance: Instance) -> str | None:
-    if state.asked is e.Ask.DOWN:
+    if state.asked is e.UserRequest.DOWN:
         return "taken down"
     if state.phase is Phase.RESTARTING:
         return "the job begins again from its checkpoint"
-    if state.phase is Phase.CLOSING or _given_up(state):
+    if state.phase is Phase.CLOSING or _will_not_train(state):
         return _closing_reason(state, instance)
     if instance.given_up and instance.warned_at is None:
         return "the training has given it up"
@@ -256,29 +266,33 @@ def _release_reason(state: State, instance: Instance) -> str | None:
 
 def _closing_reason(state: State, instance: Instance) -> str | None:
     allocation = state.allocations[instance.allocation]
-    if not _drains(state) or allocation.reliable or instance.running_at is None:
+    if not _waits_for_paid_hours(state) or allocation.reliable or instance.running_at is None:
         return "the job is over"
     if state.now >= state.hour_ends(allocation) - RELEASE_LEAD_S:
         return "its paid hour ends without an eviction"
     return None
 
 
-def _drains(state: State) -> bool:
+def _waits_for_paid_hours(state: State) -> bool:
     """Tells whether the job waits for paid hours to end; where seconds are billed there are none."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
     done = state.phase is Phase.CLOSING and state.failure is None and state.asked is None
     return state.terms.drain and paid_by_hour and done
 
 
-def _closes(state: State) -> Commands:
+def _close_run(state: State) -> Commands:
     refused = _reliable_refusal(state)
-    over = state.phase is Phase.CLOSING or state.asked is e.Ask.DOWN or _given_up(state)
-    if (over or refused is not None) and not any(True for _ in state.live()) and not _unanswered(state):
-        yield _closing(state, refused)
+    over = state.phase is Phase.CLOSING or state.asked is e.UserRequest.DOWN or _will_not_train(state)
+    if (
+        (over or refused is not None)
+        and not any(True for _ in state.live_instances())
+        and not _has_open_requests(state)
+    ):
+        yield _close_command(state, refused)
 
 
-def _unanswered(state: State) -> bool:
-    return any(allocation.unanswered for allocation in state.allocations.values())
+def _has_open_requests(state: State) -> bool:
+    return any(allocation.awaits_answer for allocation in state.allocations.values())
 
 
 def _reliable_refusal(state: State) -> str | None:
@@ -289,46 +303,46 @@ def _reliable_refusal(state: State) -> str | None:
     return next((a.refused for a in mine if a.refused), None)
 
 
-def _closing(state: State, refused: str | None) -> e.Close:
+def _close_command(state: State, refused: str | None) -> e.Close:
     if state.failure is not None:
-        return e.Close(state.now, e.Outcome.FAILED, 1, state.failure)
-    if state.asked is e.Ask.DOWN:
+        return e.Close(state.now, e.RunOutcome.FAILED, 1, state.failure)
+    if state.asked is e.UserRequest.DOWN:
         model = "the model was not saved" if state.model is None else "its model had been saved"
-        return e.Close(state.now, e.Outcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
-    if state.asked is e.Ask.CANCEL and state.work_left != 0:
-        return e.Close(state.now, e.Outcome.CANCELLED, 7, _ended(state, "it was cancelled"))
+        return e.Close(state.now, e.RunOutcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
+    if state.asked is e.UserRequest.CANCEL and state.work_left != 0:
+        return e.Close(state.now, e.RunOutcome.CANCELLED, 7, _explain_end(state, "it was cancelled"))
     if refused is not None:
-        return e.Close(state.now, e.Outcome.FAILED, 5, f"no reliable machine could be had: {refused}")
+        return e.Close(state.now, e.RunOutcome.FAILED, 5, f"no reliable machine could be had: {refused}")
     unfinished = state.work_left or state.training_over_at is None
     if unfinished and _over_budget(state):
         begun = "the budget was spent before the work was done"
         why = begun if state.allocations else "the budget left does not pay for its first machines"
-        return e.Close(state.now, e.Outcome.FAILED, 6, _ended(state, why))
+        return e.Close(state.now, e.RunOutcome.FAILED, 6, _explain_end(state, why))
     if state.stop_given_up:
         why = "the work is done" if state.work_left == 0 else _stop_reason(state) or "it was to stop"
-        return e.Close(state.now, e.Outcome.FAILED, 1, _ended(state, why))
+        return e.Close(state.now, e.RunOutcome.FAILED, 1, _explain_end(state, why))
     deadline, over = state.terms.deadline_s, state.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         why = "the work was done after its deadline"
         times = "once" if state.restarts == 1 else f"{state.restarts} times"
         again = f", having begun again {times} from a checkpoint" if state.restarts else ""
-        return e.Close(state.now, e.Outcome.DONE, 6, f"{why}{again}")
+        return e.Close(state.now, e.RunOutcome.DONE, 6, f"{why}{again}")
     early = None if state.work_left == 0 else _stop_reason(state)
-    return e.Close(state.now, e.Outcome.DONE, 0, early or "the work is done")
+    return e.Close(state.now, e.RunOutcome.DONE, 0, early or "the work is done")
 
 
-def _ended(state: State, why: str) -> str:
+def _explain_end(state: State, why: str) -> str:
     if not state.stop_given_up:
         return why
     minutes = round(state.terms.end_within_s / 60)
     saved = "the model was not saved" if state.model is None else "the model was saved later"
-    return resumable(state, f"{why}, but its training had not ended {minutes} minutes later; {saved}")
+    return add_resume_hint(state, f"{why}, but its training had not ended {minutes} minutes later; {saved}")
 
 
 # ---- time ---------------------------------------------------------------------------------------
 
 
-def _alarm(state: State) -> Commands:
+def _set_alarm(state: State) -> Commands:
     when = next_wake(state)
     if when is not None and when != state.alarm:
         yield e.WakeAt(state.now, when)
@@ -336,49 +350,49 @@ def _alarm(state: State) -> Commands:
 
 def next_wake(state: State) -> Instant | None:
     """Returns the next moment at which a rule may have something to do although nothing happened."""
-    return min((at for at in _moments(state) if at > state.now), default=None)
+    return min((at for at in _wake_times(state) if at > state.now), default=None)
 
 
-def _moments(state: State) -> Iterator[Instant]:
+def _wake_times(state: State) -> Iterator[Instant]:
     if state.phase is Phase.CLOSED:
         return
     if state.blind_until is not None:
         yield state.blind_until
-    if state.decide_from is not None and _deciding(state):
+    if state.decide_from is not None and _may_decide(state):
         yield state.decide_from
     began = state.training_started_at is not None
     waiting = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and began)
-    resting = _resting(state) if waiting else None
+    resting = _reliable_rest_ends(state) if waiting else None
     if resting is not None and state.reliable_missing():
         yield resting
-    starting = state.phase is Phase.STARTING and state.reliable_missing() and not _given_up(state)
-    again = _asks_again(state) if starting and may_be_on_spot(state.terms) else None
+    starting = state.phase is Phase.STARTING and state.reliable_missing() and not _will_not_train(state)
+    again = _next_spot_retry(state) if starting and may_be_on_spot(state.terms) else None
     if again is not None:
         yield again
     if state.end_by is not None:
         yield state.end_by
     stop, started = state.terms.stop, state.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
-        yield later(started, stop.seconds)
-    for instance in state.live():
+        yield seconds_after(started, stop.seconds)
+    for instance in state.live_instances():
         if instance.ends_at is not None and instance.warned_at is None:
             yield instance.ends_at
-    if _drains(state):
-        for name in {instance.allocation for instance in state.live()}:
+    if _waits_for_paid_hours(state):
+        for name in {instance.allocation for instance in state.live_instances()}:
             if not state.allocations[name].reliable:
                 yield Instant(state.hour_ends(state.allocations[name]) - RELEASE_LEAD_S)
 
 
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (
-    _restarts,
-    _reliable,
-    _stops,
-    _overdue,
-    _returns,
-    _renewals,
-    _acquisitions,
-    _tell,
-    _releases,
-    _closes,
-    _alarm,
+    _restart_training,
+    _acquire_reliable,
+    _stop_training,
+    _give_up_stop,
+    _return_surplus,
+    _decide_renewal,
+    _decide_acquisition,
+    _notify_training,
+    _release_machines,
+    _close_run,
+    _set_alarm,
 )

@@ -12,9 +12,15 @@ from pricing_data.model.market import Market
 from spotctl.control import entries as e
 from spotctl.control import redone_work
 from spotctl.control.checkpoint_transfer import egress_prices
-from spotctl.control.downtime import over_at, worked_until
-from spotctl.control.restart import begun_again, cannot_go_on, lost_reliable, over, resumed
-from spotctl.control.state import Fetched, Phase, State
+from spotctl.control.downtime import training_end, worked_until
+from spotctl.control.restart import (
+    begin_restart,
+    end_training,
+    has_lost_reliable,
+    restart_or_fail,
+    resume_from,
+)
+from spotctl.control.state import CheckpointTransfer, Phase, State
 
 
 def _tell_join(state: State, entry: e.TellJoin) -> State:
@@ -22,7 +28,7 @@ def _tell_join(state: State, entry: e.TellJoin) -> State:
 
 
 def _tell_warning(state: State, entry: e.TellWarning) -> State:
-    state = redone_work.told_to_stop(state, entry.instances)
+    state = redone_work.mark_told_to_stop(state, entry.instances)
     return state.with_instances(
         *(replace(state.instances[n], told_warning=True, ends_at=entry.ends_at) for n in entry.instances),
     )
@@ -36,41 +42,41 @@ def _tell_stop(state: State, _: e.TellStop) -> State:
     return replace(state, phase=Phase.STOPPING, ending_at=state.now)
 
 
-def _stop_given_up(state: State, _: e.StopGivenUp) -> State:
-    return replace(over(state, None), stop_given_up=True)
+def _give_up_stop(state: State, _: e.StopGivenUp) -> State:
+    return replace(end_training(state, None), stop_given_up=True)
 
 
 def _tell_restart(state: State, _: e.TellRestart) -> State:
-    return begun_again(state)
+    return begin_restart(state)
 
 
-def _joined(state: State, entry: e.MachineJoined) -> State:
+def _mark_joined(state: State, entry: e.MachineJoined) -> State:
     instance = state.instances[entry.instance]
     state = state.with_instances(replace(instance, joined=True, joined_at=entry.at))
-    if state.phase is not Phase.STARTING or not instance.live:
+    if state.phase is not Phase.STARTING or not instance.is_live:
         return state
     first = state.now if state.training_started_at is None else state.training_started_at
     state = replace(state, phase=Phase.TRAINING, training_started_at=first)
     return replace(state, decide_from=state.now) if state.terms.reliable_count else state
 
 
-def _given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
+def _mark_given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
     """Marks the instance as given up. It counts as lost once it has ended, like one that dies by itself."""
     instance = state.instances[entry.instance]
-    return state.with_instances(replace(instance, given_up=True)) if instance.live else state
+    return state.with_instances(replace(instance, given_up=True)) if instance.is_live else state
 
 
-def _safe(state: State, entry: e.SafeToKill) -> State:
-    state = redone_work.stopped(state, (entry.instance,))
+def _mark_safe(state: State, entry: e.SafeToKill) -> State:
+    state = redone_work.mark_stopped(state, (entry.instance,))
     return state.with_instances(replace(state.instances[entry.instance], safe=True))
 
 
 def _program_began(state: State, entry: e.ProgramBegan) -> State:
-    return redone_work.begun(state, entry.instance)
+    return redone_work.start_program(state, entry.instance)
 
 
-def _progressed(state: State, entry: e.Progressed) -> State:
-    state = redone_work.kept(state) if entry.consistent > state.consistent else state
+def _advance_clock(state: State, entry: e.Progressed) -> State:
+    state = redone_work.mark_checkpointed(state) if entry.consistent > state.consistent else state
     state = replace(
         state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
     )
@@ -78,25 +84,25 @@ def _progressed(state: State, entry: e.Progressed) -> State:
     return replace(state, ending_at=state.now) if ends and state.ending_at is None else state
 
 
-def _stored(state: State, entry: e.CheckpointStored) -> State:
+def _locate_checkpoint(state: State, entry: e.CheckpointStored) -> State:
     market = _market_of(state, entry.instance)
     return replace(state, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
 
 
-def _checkpointed(state: State, entry: e.Checkpointed) -> State:
+def _set_checkpoint(state: State, entry: e.Checkpointed) -> State:
     return replace(state, checkpoint=(entry.clock, entry.folder))
 
 
-def _checkpoint_failed(state: State, _: e.CheckpointFailed) -> State:
+def _ignore_failed_checkpoint(state: State, _: e.CheckpointFailed) -> State:
     return state
 
 
-def _resumed(state: State, entry: e.TrainingResumed) -> State:
+def _resume_training(state: State, entry: e.TrainingResumed) -> State:
     """Sets the clock that training resumes from. Clocks of an earlier run are not this run's work, own ones
     are.
     """
     if state.restarts:
-        return resumed(state, entry.clock, entry.folder)
+        return resume_from(state, entry.clock, entry.folder)
     return replace(
         state,
         clock=entry.clock,
@@ -106,14 +112,14 @@ def _resumed(state: State, entry: e.TrainingResumed) -> State:
     )
 
 
-def _fetched(state: State, entry: e.CheckpointFetched) -> State:
+def _add_egress(state: State, entry: e.CheckpointFetched) -> State:
     """Adds the egress that is owed to the cloud a checkpoint left; between zones nothing is."""
     luggage = state.terms.luggage
     here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
     if luggage is None or not leaves_region(here, there):
         return state
-    owed = egress_owed(entry.size_bytes, egress_prices(luggage).price(here, there))
-    fetched = Fetched(state.now, entry.instance, entry.size_bytes, here, there, owed)
+    owed = egress_owed(entry.size_bytes, egress_prices(luggage).find_price(here, there))
+    fetched = CheckpointTransfer(state.now, entry.instance, entry.size_bytes, here, there, owed)
     return replace(state, fetched=(*state.fetched, fetched))
 
 
@@ -121,7 +127,7 @@ def _market_of(state: State, instance: str) -> Market:
     return state.allocations[state.instances[instance].allocation].market
 
 
-def _objective(state: State, entry: e.ObjectiveReported) -> State:
+def _set_objective(state: State, entry: e.ObjectiveReported) -> State:
     delta = state.terms.stop.objective_delta
     settled = (
         delta is not None and state.objective is not None and abs(state.objective - entry.value) <= delta
@@ -134,20 +140,20 @@ def _objective(state: State, entry: e.ObjectiveReported) -> State:
     )
 
 
-def _stage(state: State, entry: e.StageEntered) -> State:
+def _enter_stage(state: State, entry: e.StageEntered) -> State:
     if entry.stage == state.stage:
         return state
     return replace(state, stage=entry.stage, stage_transitions=state.stage_transitions + 1)
 
 
-def _rolled_back(state: State, entry: e.RolledBack) -> State:
+def _roll_back(state: State, entry: e.RolledBack) -> State:
     ending_at = state.ending_at if state.phase is Phase.STOPPING else None
     again = state.clocks_redone + entry.redone
     return replace(state, clock=entry.to, clocks_redone=again, ending_at=ending_at)
 
 
-def _finished(state: State, entry: e.TrainingFinished) -> State:
-    over = over_at(state, entry)
+def _finish_training(state: State, entry: e.TrainingFinished) -> State:
+    over = training_end(state, entry)
     return replace(
         state,
         phase=Phase.CLOSING,
@@ -158,18 +164,18 @@ def _finished(state: State, entry: e.TrainingFinished) -> State:
     )
 
 
-def _training_failed(state: State, entry: e.TrainingFailed) -> State:
+def _fail_training(state: State, entry: e.TrainingFailed) -> State:
     """Ends the training, or begins it again where reliable machines were lost.
 
     A job that was ended before it could hear of it, its machines given back, has not failed by itself.
     """
     if state.phase is Phase.RESTARTING or state.stop_given_up:
         return state  # the failure follows from what is known
-    given_back = state.asked is not None and not any(state.live())
+    given_back = state.asked is not None and not any(state.live_instances())
     began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
-    if not given_back and began and state.phase is not Phase.CLOSING and lost_reliable(state):
-        return cannot_go_on(state, entry.why)
-    return over(state, None if given_back else entry.why)
+    if not given_back and began and state.phase is not Phase.CLOSING and has_lost_reliable(state):
+        return restart_or_fail(state, entry.why)
+    return end_training(state, None if given_back else entry.why)
 
 
 TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
@@ -178,23 +184,23 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TellLost: _tell_gone,
     e.TellReleased: _tell_gone,
     e.TellStop: _tell_stop,
-    e.StopGivenUp: _stop_given_up,
+    e.StopGivenUp: _give_up_stop,
     e.TellRestart: _tell_restart,
-    e.MachineJoined: _joined,
-    e.MachineGivenUp: _given_up,
-    e.ControllerSilent: _given_up,
-    e.SafeToKill: _safe,
-    e.Progressed: _progressed,
+    e.MachineJoined: _mark_joined,
+    e.MachineGivenUp: _mark_given_up,
+    e.ControllerSilent: _mark_given_up,
+    e.SafeToKill: _mark_safe,
+    e.Progressed: _advance_clock,
     e.ProgramBegan: _program_began,
-    e.CheckpointStored: _stored,
-    e.CheckpointFetched: _fetched,
-    e.Checkpointed: _checkpointed,
-    e.CheckpointFailed: _checkpoint_failed,
-    e.TrainingResumed: _resumed,
-    e.ObjectiveReported: _objective,
-    e.StageEntered: _stage,
-    e.RolledBack: _rolled_back,
-    e.TrainingFinished: _finished,
-    e.TrainingFailed: _training_failed,
+    e.CheckpointStored: _locate_checkpoint,
+    e.CheckpointFetched: _add_egress,
+    e.Checkpointed: _set_checkpoint,
+    e.CheckpointFailed: _ignore_failed_checkpoint,
+    e.TrainingResumed: _resume_training,
+    e.ObjectiveReported: _set_objective,
+    e.StageEntered: _enter_stage,
+    e.RolledBack: _roll_back,
+    e.TrainingFinished: _finish_training,
+    e.TrainingFailed: _fail_training,
 }
 """Maps the training's facts, and the commands to it, to what folds them."""

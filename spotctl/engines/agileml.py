@@ -1,8 +1,8 @@
-"""A real training by AgileML, as a world sees it: told in nominal time, awaited in real time.
+"""Connects a world to a real AgileML training, which gets nominal time and is awaited in real time.
 
-What is told is in the ledger, so a restarted process tells it all again under the same numbers; what was
-heard is in the ledger too, one fact for each message, so it is neither lost nor heard twice. ``poll`` is
-only called when everything that ``facts`` gave is recorded: that confirms it.
+What the training is told is in the ledger, so a restarted process repeats it all under the same numbers.
+What it reported is in the ledger too, one fact for each message, so none is lost or counted twice. A world
+calls ``poll`` only when everything that ``take_facts`` gave is recorded: that confirms it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from agileml.protocol import events as a
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Terms
-from spotctl.engines.base import ends, joins, made_safe, notice_s, tells
+from spotctl.control.run_spec import RunSpec
+from spotctl.engines.base import commands_to_training, end_effect, join_effect, notice_s, safe_effect
 from spotctl.records.outputs import NotKept
 from spotctl.timesource import Effect
 
 JOIN_FLOOR_S: Final = 30.0
 """Real seconds that a machine may take to start its processes and load the input, however fast time runs."""
 
-HEARD: Final = (
+REPORTED_FACTS: Final = (
     e.MachineJoined,
     e.MachineGivenUp,
     e.SafeToKill,
@@ -44,39 +44,43 @@ HEARD: Final = (
     e.TrainingFinished,
     e.TrainingFailed,
 )
-"""The facts that stand for one message of a training each, of whatever engine."""
+"""The facts that each stand for one message of a training, whatever its engine."""
 
 
 _STOP, _LAST_CLOCK = "/stop", "/last clock"
-"""Why the training should end: names of that effect, beside those of machines."""
+"""Reasons why the training should end: names of that effect, beside those of machines."""
 
-Again: TypeAlias = tuple[TrainingClient, tuple[int, str]]
-"""Who talks to the training that begins again, and the clock and folder of its checkpoint."""
+RestartPoint: TypeAlias = tuple[TrainingClient, tuple[int, str]]
+"""The client of the training that begins again, and the clock and folder of its checkpoint."""
 
 
-def _never(_: int) -> Again:
+def _refuse_restart(_: int) -> RestartPoint:
     raise CheckpointError("it keeps no checkpoints")
 
 
-def attempt(entries: Sequence[e.Entry], number: int) -> tuple[int, tuple[e.Fact, ...]]:
-    """Of the attempt after the restart of that ``number`` (0: the first): how many commands were told before
-    it, the restart included, and the facts that are on record of it."""
-    told = next((n for n, tell in enumerate(tells(entries), start=1) if _begins(tell, number)), 0)
+def attempt_record(entries: Sequence[e.Entry], number: int) -> tuple[int, tuple[e.Fact, ...]]:
+    """Returns the record of the attempt after restart ``number`` (0: the first attempt).
+
+    The first part is how many commands came before it, the restart included; the second, its recorded facts.
+    """
+    told = next(
+        (n for n, tell in enumerate(commands_to_training(entries), start=1) if _is_restart(tell, number)), 0
+    )
     current, facts = 0, []
     for entry in entries:
         if isinstance(entry, e.TellRestart):
             current = entry.number
-        elif current == number and isinstance(entry, (*HEARD, e.TrainingResumed)):
+        elif current == number and isinstance(entry, (*REPORTED_FACTS, e.TrainingResumed)):
             facts.append(entry)
     return told, tuple(facts)
 
 
-def _begins(command: e.Entry, number: int) -> bool:
+def _is_restart(command: e.Entry, number: int) -> bool:
     return isinstance(command, e.TellRestart) and command.number == number
 
 
-def _done(heard: Iterable[e.Fact]) -> Iterator[tuple[type[e.Fact], str]]:
-    """Who joined and who is safe to kill; of whoever was given up, neither will ever be said."""
+def _reports_not_awaited(heard: Iterable[e.Fact]) -> Iterator[tuple[type[e.Fact], str]]:
+    """Yields reports not to wait for: those made, and those that a given-up machine will never make."""
     for fact in heard:
         if isinstance(fact, e.MachineJoined | e.SafeToKill):
             yield type(fact), fact.instance
@@ -85,27 +89,28 @@ def _done(heard: Iterable[e.Fact]) -> Iterator[tuple[type[e.Fact], str]]:
 
 
 class AgileMLTraining:
-    """``keep(saved) -> kept``: puts the model that training saved where the job wants it, or raises NotKept:
-    then the job has failed.
+    """Runs one AgileML training.
 
-    ``heard``: the facts on record that ``client`` is not to be told again; nothing they report is waited for.
-    ``end_checkpoints()``: the job's work is done, at its last clock or as its objective has settled; returns
-    why its checkpoints stay although they should not.
+    ``keep(saved) -> kept`` puts the model that training saved where the job wants it, or raises NotKept:
+    then the job has failed.
+    ``heard``: the recorded facts, which ``client`` must not report again; nothing they report is waited for.
+    ``end_checkpoints()`` runs when the job's work is done, at its last clock or once its objective has
+    settled; it returns why checkpoints stay although they should not.
     ``resumed``: clock and folder of the checkpoint that training begins with, unless that is on record.
-    ``again(number)``: prepares the job's folder for the restart of that number and says what to go on with;
+    ``again(number)`` prepares the job's folder for the restart of that number and returns what to go on with;
     raises CheckpointError. ``told``: how many commands were for attempts that are over.
     """
 
     def __init__(
         self,
         client: TrainingClient,
-        terms: Terms,
+        terms: RunSpec,
         speed: float,
         keep: Callable[[str], str],
         heard: Iterable[e.Fact] = (),
         end_checkpoints: Callable[[], str] = lambda: "",
         resumed: tuple[int, str] | None = None,
-        again: Callable[[int], Again] = _never,
+        again: Callable[[int], RestartPoint] = _refuse_restart,
         told: int = 0,
     ) -> None:
         self._client = client
@@ -116,7 +121,7 @@ class AgileMLTraining:
         self._effects: dict[str, Effect] = {}
         heard = tuple(heard)
         self._over = any(isinstance(fact, e.TrainingFinished | e.TrainingFailed) for fact in heard)
-        self._done = frozenset(_done(heard))
+        self._done = frozenset(_reports_not_awaited(heard))
         self._told = told
         self._again = again
         self._end_checkpoints = end_checkpoints
@@ -124,27 +129,27 @@ class AgileMLTraining:
         self._settled = False
         self._resumed = resumed
         self._silent: str | None = None
-        """The controller's machine, where that hangs and it is still to be said."""
+        """The controller's machine, if it hangs and that has not been reported yet."""
         self._called_silent: set[str] = set()
         for fact in heard:
-            self._settles(fact)
+            self._note_objective(fact)
             if isinstance(fact, e.Progressed) and fact.clock == terms.stop.clocks:
                 self._await_end(_LAST_CLOCK, fact.at)
             elif isinstance(fact, e.RolledBack):
                 self._effects.pop(_LAST_CLOCK, None)
 
-    def tell(self, number: int, command: e.Tell) -> None:
+    def send_command(self, number: int, command: e.Tell) -> None:
         if number <= self._told:
             return
         self._told = number
         if isinstance(command, e.TellRestart):
             self._begin_again(command.number)
         else:
-            self._client.tell(*self._events(command))
+            self._client.send_events(*self._to_events(command))
 
-    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
-        """What was heard since the last call, each once, as of ``now``; a return to the training first."""
-        facts = [self._fact(now, message) for message in self._news]
+    def take_facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        """Returns what was heard since the last call, each once, as of ``now``; a resumption first."""
+        facts = [self._to_fact(now, message) for message in self._news]
         self._news.clear()
         if self._resumed is not None:
             facts.insert(0, e.TrainingResumed(now, *self._resumed))
@@ -153,13 +158,13 @@ class AgileMLTraining:
             facts.append(e.ControllerSilent(now, self._silent))
             self._silent = None
         for fact in tuple(facts):
-            self._settles(fact)
+            self._note_objective(fact)
             if isinstance(fact, e.TrainingFinished) and self._is_work_done(fact.clock):
                 why = self._end_checkpoints()
                 facts += [e.CheckpointFailed(now, fact.clock, why)] if why else []
         return tuple(facts)
 
-    def _settles(self, fact: e.Fact) -> None:
+    def _note_objective(self, fact: e.Fact) -> None:
         if isinstance(fact, e.ObjectiveReported):
             self._settled = self._settling.has_converged(fact.value) or self._settled
 
@@ -169,7 +174,7 @@ class AgileMLTraining:
     def next_change(self, after: Instant) -> Instant | None:
         return None
 
-    def unfinished(self) -> tuple[Effect, ...]:
+    def pending_effects(self) -> tuple[Effect, ...]:
         return tuple(self._effects.values())
 
     def poll(self, timeout_s: float) -> bool:
@@ -181,14 +186,14 @@ class AgileMLTraining:
         self._client.close()
 
     def _notice_silence(self) -> None:
-        """Nobody else notices where the machine hangs that all others end without."""
-        machine = self._client.hanging
+        """Notices a hanging machine that runs the controller: no other part would."""
+        machine = self._client.hanging_controller
         if machine is not None and not self._over and machine not in self._called_silent:
             self._called_silent.add(machine)
             self._silent = machine
 
     def _begin_again(self, number: int) -> None:
-        """Whoever led the training is gone; what it may still have said is of no more use."""
+        """Restarts the training; messages of its former controller are dropped."""
         self._news.clear()
         self._effects.clear()
         self._over, self._silent = False, None
@@ -203,32 +208,34 @@ class AgileMLTraining:
 
     # ---- what it is told --------------------------------------------------------------------
 
-    def _events(
+    def _to_events(
         self, command: e.TellJoin | e.TellWarning | e.TellLost | e.TellReleased | e.TellStop
     ) -> Iterator[a.Event]:
         match command:
             case e.TellJoin():
                 tier = Tier.RELIABLE if command.reliable else Tier.TRANSIENT
                 for name in command.instances:
-                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
-                    self._await(name, e.MachineJoined, effect)
+                    effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await_effect(name, e.MachineJoined, effect)
                     yield a.MachineJoined(name, tier, command.cores)
             case e.TellWarning():
                 for name in command.instances:
-                    self._await(name, e.SafeToKill, made_safe(name, command))
+                    self._await_effect(name, e.SafeToKill, safe_effect(name, command))
                 yield a.EvictionWarned(command.instances, notice_s(command, self._speed))
             case e.TellLost():
-                yield from (a.MachineLost(name) for name in self._gone(command.instances))
+                yield from (a.MachineLost(name) for name in self._forget_effects(command.instances))
             case e.TellReleased():
-                yield from (a.MachineReleased(name) for name in self._gone(command.instances))
+                yield from (a.MachineReleased(name) for name in self._forget_effects(command.instances))
             case e.TellStop():
                 self._await_end(_STOP, command.at)
                 yield a.StopRequested()
             case _:
                 assert_never(command)
 
-    def _await(self, name: str, reported_by: type[e.Fact], effect: Effect) -> None:
-        """Unless it has happened, or will not: a training that is over reports of no machine any more."""
+    def _await_effect(self, name: str, reported_by: type[e.Fact], effect: Effect) -> None:
+        """Awaits an effect, unless it has happened or will not: a finished training reports no machine any
+        more.
+        """
         if self._over or (reported_by, name) in self._done:
             self._effects.pop(name, None)
         else:
@@ -236,20 +243,20 @@ class AgileMLTraining:
 
     def _await_end(self, why: str, since: Instant) -> None:
         if not self._over:
-            self._effects[why] = ends(since, self._terms)
+            self._effects[why] = end_effect(since, self._terms)
 
-    def _gone(self, names: Sequence[str]) -> Sequence[str]:
+    def _forget_effects(self, names: Sequence[str]) -> Sequence[str]:
         for name in names:
             self._effects.pop(name, None)
         return names
 
     # ---- what it says -----------------------------------------------------------------------
 
-    def _end(self) -> None:
+    def _mark_over(self) -> None:
         self._over = True
         self._effects.clear()
 
-    def _fact(self, now: Instant, message: Upward) -> e.Fact:
+    def _to_fact(self, now: Instant, message: Upward) -> e.Fact:
         match message:
             case c.JoinedTraining():
                 self._effects.pop(message.machine, None)
@@ -272,7 +279,7 @@ class AgileMLTraining:
                 self._effects.pop(_LAST_CLOCK, None)
                 return e.RolledBack(now, message.to, message.redone)
             case c.Finished():
-                self._end()
+                self._mark_over()
                 try:
                     return e.TrainingFinished(now, message.clock, self._keep(message.path))
                 except NotKept as error:
@@ -282,7 +289,7 @@ class AgileMLTraining:
             case c.CheckpointFailed():
                 return e.CheckpointFailed(now, message.clock, message.why)
             case c.Failed():
-                self._end()
+                self._mark_over()
                 return e.TrainingFailed(now, message.why)
             case _:
                 assert_never(message)

@@ -1,13 +1,13 @@
-"""What a world needs of a training: be told about machines, say what came of it."""
+"""Defines what a world needs of a training: it takes news of machines, and reports what came of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, Protocol, get_args
 
-from pricing_data.model.units import Instant, Seconds, later
+from pricing_data.model.units import Instant, Seconds, seconds_after
 from spotctl.control.entries import Entry, Fact, Tell, TellJoin, TellWarning
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.timesource import Effect
 
 NOTICE_FLOOR_S: Final = 10.0
@@ -19,64 +19,64 @@ END_FLOOR_S: Final = 300.0
 
 
 class Training(Protocol):
-    """A training under way, modelled or real. Commands are numbered from 1, without gaps."""
+    """Represents a training under way, simulated or real. Commands are numbered from 1, without gaps."""
 
-    def tell(self, number: int, command: Tell) -> None:
-        """Pass a command on. Told again under the same number, it has no further effect."""
+    def send_command(self, number: int, command: Tell) -> None:
+        """Passes a command on. Repeated under the same number, it has no further effect."""
         ...
 
-    def facts(self, now: Instant) -> tuple[Fact, ...]:
-        """What has become known by ``now`` and was not returned before, in order; never waits."""
+    def take_facts(self, now: Instant) -> tuple[Fact, ...]:
+        """Returns what has become known by ``now`` and was not returned before, in order; never waits."""
         ...
 
     def next_change(self, after: Instant) -> Instant | None:
-        """When ``facts`` will next have news, where that is known beforehand; else None."""
+        """Returns when ``take_facts`` will next have news, where that is known beforehand; else None."""
         ...
 
-    def unfinished(self) -> tuple[Effect, ...]:
-        """Real effects that nominal time may not run past."""
+    def pending_effects(self) -> tuple[Effect, ...]:
+        """Returns real effects that nominal time may not run past."""
         ...
 
     def poll(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` real seconds for news; whether there is any.
+        """Waits up to ``timeout_s`` real seconds for news; returns whether there is any.
 
-        Only called when everything that ``facts`` returned is in the ledger.
+        Only called when everything that ``take_facts`` returned is in the ledger.
         """
         ...
 
     def close(self) -> None: ...
 
 
-def tells(entries: Iterable[Entry]) -> tuple[Tell, ...]:
-    """What a training was told by a ledger's ``entries``, in order: the first has number 1."""
+def commands_to_training(entries: Iterable[Entry]) -> tuple[Tell, ...]:
+    """Returns the commands to the training in a ledger's ``entries``, in order: the first has number 1."""
     return tuple(entry for entry in entries if isinstance(entry, get_args(Tell)))
 
 
-def tell_again(training: Training, entries: Iterable[Entry]) -> None:
-    """Tell a training, after a restart, all that is on record."""
-    for number, command in enumerate(tells(entries), start=1):
-        training.tell(number, command)
+def repeat_commands(training: Training, entries: Iterable[Entry]) -> None:
+    """Repeats to a training, after a restart, all commands on record."""
+    for number, command in enumerate(commands_to_training(entries), start=1):
+        training.send_command(number, command)
 
 
 # ---- what nominal time waits for, where processes are real ---------------------------------------
 
 
-def joins(machine: str, told: TellJoin, sigma_s: Seconds, floor_s: float) -> Effect:
-    """The machine takes part, sigma after it was told to."""
-    return Effect(f"{machine} joins", later(told.at, sigma_s), floor_s)
+def join_effect(machine: str, told: TellJoin, sigma_s: Seconds, floor_s: float) -> Effect:
+    """Returns the effect that the machine takes part, sigma after it was told to."""
+    return Effect(f"{machine} joins", seconds_after(told.at, sigma_s), floor_s)
 
 
-def made_safe(machine: str, told: TellWarning) -> Effect:
-    """Nothing would be lost with the machine, which is still there while time holds."""
+def safe_effect(machine: str, told: TellWarning) -> Effect:
+    """Returns the effect that the machine is safe to kill; it is still there while time stands still."""
     return Effect(f"{machine} is safe to kill", Instant(told.ends_at - 1), NOTICE_FLOOR_S)
 
 
-def ends(since: Instant, terms: Terms) -> Effect:
-    """It has stopped, and saved its model, before it is given up; ``since`` when it should."""
-    due = Instant(later(since, terms.end_within_s) - 1)
+def end_effect(since: Instant, terms: RunSpec) -> Effect:
+    """Returns the effect that training has stopped and saved its model; ``since``: when it should."""
+    due = Instant(seconds_after(since, terms.end_within_s) - 1)
     return Effect("the training ends", due, END_FLOOR_S, needs_work=True)
 
 
 def notice_s(told: TellWarning, speed: float) -> float:
-    """Real seconds: the nominal notice at ``speed``, but never less than its floor."""
+    """Returns real seconds of notice: the nominal notice at ``speed``, but never less than its floor."""
     return max((told.ends_at - told.at) / speed, NOTICE_FLOOR_S)

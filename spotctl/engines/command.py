@@ -1,8 +1,8 @@
-"""A real command job, as a world sees it: told in nominal time, awaited in real time.
+"""Connects a world to a real command job, which gets nominal time and is awaited in real time.
 
-The supervisor lives in this process and keeps a journal of all it was told and all that machines said, in
-the order it took them up. A restarted process folds the journal again: so it gives the same orders, which
-were sent already, and the same facts, of which the ledger has the first ``mark_heard``.
+The supervisor lives in this process and keeps a journal of all orders and all that machines said, in
+the order it took them up. A restarted process folds the journal again. So it gives the same orders, which
+were sent already, and the same facts, of which the ledger has the first ``heard``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
 from agileml.node.programs import supervisor as s
 from agileml.node.programs.job_folder import CommandFolder
-from agileml.node.programs.jsonl_log import Inbox, Outbox
+from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Terms
-from spotctl.engines.base import ends, joins, made_safe, notice_s
+from spotctl.control.run_spec import RunSpec
+from spotctl.engines.base import end_effect, join_effect, notice_s, safe_effect
 from spotctl.records.outputs import NotKept
-from spotctl.timesource import Effect, pause, stopwatch
+from spotctl.timesource import Effect, sleep, stopwatch
 
 JOIN_FLOOR_S: Final = 120.0
 """Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
 STOP_S: Final = 30.0
 """Real seconds that a program gets to stop when the job is cancelled."""
 SILENCE_S: Final = 20.0
-"""Real seconds after which a machine whose agent shows no sign of life is taken for hung, and ended."""
+"""Real seconds without a sign of life after which a machine's agent counts as hung, and its machine is ended.
+"""
 FIRST_SIGN_S: Final = 120.0
-"""As ``SILENCE_S``, of a machine whose agent has shown none yet: it takes its time to start."""
+"""The same limit for a machine whose agent has shown no sign yet: it takes its time to start."""
 _STOP: Final = "/stop"
 """The name of the effect that the program ends, beside those of machines."""
 _LOOK_EVERY_S: Final = 0.02
@@ -38,17 +39,18 @@ _LOOK_FOR_LIFE_EVERY_S: Final = 1.0
 
 
 class CommandTraining:
-    """``keep() -> where``: puts the newest whole checkpoint where the job wants it, "" where there is none;
-    raises NotKept: then the job has failed.
+    """Runs one command job.
 
-    ``end``: takes a machine away that hangs. ``mark_heard``: how many facts of this training are on record.
+    ``keep() -> where`` puts the newest whole checkpoint where the job wants it, "" where there is none;
+    raises NotKept: then the job has failed.
+    ``end`` takes a hanging machine away. ``heard``: how many facts of this training are on record.
     ``clock``: seconds that only ever grow.
     """
 
     def __init__(
         self,
         folder: CommandFolder,
-        terms: Terms,
+        terms: RunSpec,
         speed: float,
         retries: int,
         keep: Callable[[], str],
@@ -61,51 +63,51 @@ class CommandTraining:
         self._speed = speed
         self._keep = keep
         self._end = end
-        self._state = s.State(terms.stop.clocks, retries)
+        self._state = s.SupervisorState(terms.stop.clocks, retries)
         self._told = 0
         self._news: deque[s.News] = deque()
-        self._outboxes: dict[str, Outbox] = {}
+        self._outboxes: dict[str, JsonlWriter] = {}
         self._sent: dict[str, int] = {}
-        self._inboxes: dict[str, Inbox] = {}
+        self._inboxes: dict[str, JsonlReader] = {}
         self._read: dict[str, int] = {}
         self._effects: dict[str, Effect] = {}
         self._clock = clock
         self._listening = SilenceTimer(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
         self._signs: dict[str, float] = {}
         self._looked_for_life = 0.0
-        self._journal = self._replay()
+        self._journal = self._replay_journal()
         for _ in range(min(heard, len(self._news))):
             self._news.popleft()
 
     # ---- Training ---------------------------------------------------------------------------
 
-    def tell(self, number: int, command: e.Tell) -> None:
-        for event in self._events(command):
+    def send_command(self, number: int, command: e.Tell) -> None:
+        for event in self._to_events(command):
             if number > self._told:
                 self._journal.send({"told": number, "event": m.to_json(event)})
-                self._take(event)
+                self._apply_event(event)
         self._told = max(self._told, number)
 
-    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
-        facts = tuple(self._fact(now, news) for news in self._news)
+    def take_facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = tuple(self._to_fact(now, news) for news in self._news)
         self._news.clear()
         return facts
 
     def next_change(self, after: Instant) -> Instant | None:
         return None
 
-    def unfinished(self) -> tuple[Effect, ...]:
+    def pending_effects(self) -> tuple[Effect, ...]:
         return tuple(self._effects.values())
 
     def poll(self, timeout_s: float) -> bool:
         until = self._clock() + timeout_s
         while True:
-            self._listen()
+            self._read_inboxes()
             self._look_for_life()
             left_s = until - self._clock()
             if self._news or left_s <= 0:
                 return bool(self._news)
-            pause(min(left_s, _LOOK_EVERY_S))
+            sleep(min(left_s, _LOOK_EVERY_S))
 
     def close(self) -> None:
         for box in (self._journal, *self._outboxes.values()):
@@ -113,49 +115,49 @@ class CommandTraining:
 
     # ---- the journal ------------------------------------------------------------------------
 
-    def _replay(self) -> Outbox:
-        for _, entry in Inbox(self._folder.journal).receive():
+    def _replay_journal(self) -> JsonlWriter:
+        for _, entry in JsonlReader(self._folder.journal_file).receive():
             if "told" in entry:
                 self._told = int(entry["told"])
-                self._take(m.from_json(entry["event"]))
+                self._apply_event(m.from_json(entry["event"]))
             else:
                 self._read[entry["machine"]] = int(entry["number"])
-                self._take(m.Said(entry["machine"], int(entry["number"]), m.from_json(entry["word"])))
-        return Outbox(self._folder.journal)
+                self._apply_event(m.Said(entry["machine"], int(entry["number"]), m.from_json(entry["word"])))
+        return JsonlWriter(self._folder.journal_file)
 
-    def _take(self, event: m.Event) -> None:
-        """Fold one journalled event; pass on what follows from it."""
+    def _apply_event(self, event: m.Event) -> None:
+        """Folds one journalled event, and passes on what follows from it."""
         self._state, effects = s.step(self._state, event)
         for effect in effects:
-            if isinstance(effect, s.Sent):
-                self._send(effect)
+            if isinstance(effect, s.SentOrder):
+                self._send_order(effect)
             else:
-                self._settle(effect)
+                self._drop_effects(effect)
                 self._news.append(effect)
 
-    def _send(self, sent: s.Sent) -> None:
-        """Under the same number as ever: what an earlier process had sent is not sent again."""
+    def _send_order(self, sent: s.SentOrder) -> None:
+        """Sends an order under its fixed number: what an earlier process had sent is not sent again."""
         name = sent.machine
         number = self._sent[name] = self._sent.get(name, 0) + 1
         if name not in self._outboxes:
-            if not self._folder.machine(name).is_dir():
-                return  # it was never started, or is long gone with its run's folder
-            self._outboxes[name] = Outbox(self._folder.orders(name))
+            if not self._folder.machine_folder(name).is_dir():
+                return  # it was never started, or its run's folder is long gone
+            self._outboxes[name] = JsonlWriter(self._folder.orders_file(name))
         if number > self._outboxes[name].sent:
             self._outboxes[name].send(m.to_json(sent.order))
 
-    def _listen(self) -> None:
+    def _read_inboxes(self) -> None:
         for name in self._state.machines:
             if name not in self._inboxes:
-                self._inboxes[name] = Inbox(self._folder.said(name), self._read.get(name, 0))
+                self._inboxes[name] = JsonlReader(self._folder.words_file(name), self._read.get(name, 0))
             for number, content in self._inboxes[name].receive():
                 self._journal.send({"machine": name, "number": number, "word": content})
-                self._take(m.Said(name, number, m.from_json(content)))
+                self._apply_event(m.Said(name, number, m.from_json(content)))
 
     def _look_for_life(self) -> None:
-        """A machine that hangs is worse than one that is gone: nobody replaces it.
+        """Ends machines that hang: a hung machine is worse than a lost one, because nothing replaces it.
 
-        Whoever was stopped together with this process, as on a laptop that sleeps, does not hang.
+        A machine that was stopped together with this process, as on a laptop that sleeps, does not hang.
         """
         now = self._clock()
         if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
@@ -163,7 +165,7 @@ class CommandTraining:
         self._looked_for_life = now
         self._listening.wake_up(now)
         for name in self._state.machines:
-            sign = self._folder.alive(name)
+            sign = self._folder.alive_file(name)
             touched = sign.stat().st_mtime if sign.exists() else 0.0
             if self._signs.get(name) != touched:
                 self._signs[name] = touched
@@ -173,16 +175,16 @@ class CommandTraining:
 
     # ---- what it is told --------------------------------------------------------------------
 
-    def _events(self, command: e.Tell) -> Iterator[m.Told]:
+    def _to_events(self, command: e.Tell) -> Iterator[m.Told]:
         match command:
             case e.TellJoin():
                 for name in command.instances:
-                    effect = joins(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
-                    self._await(name, effect, ready=True)
+                    effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    self._await_effect(name, effect, ready=True)
                 yield m.Joined(command.instances)
             case e.TellWarning():
                 for name in command.instances:
-                    self._await(name, made_safe(name, command), ready=False)
+                    self._await_effect(name, safe_effect(name, command), ready=False)
                 yield m.Warned(command.instances, notice_s(command, self._speed))
             case e.TellLost() | e.TellReleased():
                 for name in command.instances:
@@ -190,15 +192,15 @@ class CommandTraining:
                 yield m.Gone(command.instances)
             case e.TellStop():
                 if not self._state.over:
-                    self._effects[_STOP] = ends(command.at, self._terms)
+                    self._effects[_STOP] = end_effect(command.at, self._terms)
                 yield m.Stop(STOP_S)
             case e.TellRestart():
                 raise ValueError("a command is begun again by its supervisor, not by the core")
             case _:
                 assert_never(command)
 
-    def _await(self, name: str, effect: Effect, *, ready: bool) -> None:
-        """Unless it has happened: a restarted process is told again of what is long over."""
+    def _await_effect(self, name: str, effect: Effect, *, ready: bool) -> None:
+        """Awaits an effect, unless it has happened: a restarted process hears again of what is long over."""
         machine = self._state.machines.get(name)
         done = machine is not None and (machine.ready if ready else machine.safe)
         if not done and not self._state.over:
@@ -208,36 +210,36 @@ class CommandTraining:
 
     # ---- what it says -----------------------------------------------------------------------
 
-    def _settle(self, news: s.News) -> None:
-        if isinstance(news, s.MachineReady | s.SafeToKill):
+    def _drop_effects(self, news: s.News) -> None:
+        if isinstance(news, s.MachineReady | s.MachineSafeToKill):
             self._effects.pop(news.machine, None)
-        elif isinstance(news, s.Finished | s.Failed):
+        elif isinstance(news, s.ProgramFinished | s.ProgramFailed):
             self._effects.clear()
 
-    def _fact(self, now: Instant, news: s.News) -> e.Fact:
+    def _to_fact(self, now: Instant, news: s.News) -> e.Fact:
         match news:
             case s.MachineReady(machine):
                 return e.MachineJoined(now, machine)
-            case s.SafeToKill(machine):
+            case s.MachineSafeToKill(machine):
                 return e.SafeToKill(now, machine)
-            case s.Begun(machine, step):
+            case s.ProgramBegun(machine, step):
                 return e.ProgramBegan(now, machine, step)
-            case s.Progress(step, saved):
+            case s.ProgramProgress(step, saved):
                 return e.Progressed(now, step, saved)
-            case s.Stored(machine, step, size_bytes):
+            case s.NewestStored(machine, step, size_bytes):
                 return e.CheckpointStored(now, machine, step, size_bytes)
-            case s.Fetched(machine, stored_by, step, size_bytes):
+            case s.FetchedFromStore(machine, stored_by, step, size_bytes):
                 return e.CheckpointFetched(now, machine, stored_by, step, size_bytes)
-            case s.Objective(step, value):
+            case s.ProgramObjective(step, value):
                 return e.ObjectiveReported(now, step, value)
             case s.WentBack(to, redone):
                 return e.RolledBack(now, to, redone)
-            case s.Finished(step):
+            case s.ProgramFinished(step):
                 try:
                     return e.TrainingFinished(now, step, self._keep())
                 except NotKept as error:
                     return e.TrainingFailed(now, str(error))
-            case s.Failed(why):
+            case s.ProgramFailed(why):
                 return e.TrainingFailed(now, why)
             case _:
                 assert_never(news)

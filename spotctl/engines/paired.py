@@ -1,8 +1,8 @@
-"""Trainings that tell a model's facts: after a restart, or while something real does the work.
+"""Reports a model's facts while something else does the work, or after a restart.
 
-``Told`` is a model that goes on where a record ends. ``PairedTraining`` is a real training whose progress, as
-far as decisions go, is the modelled one. For comparing worlds: facts come from the model, at the model's
-moments, so a local run and a replay take the same decisions; nominal time still waits for the real machines.
+``ReplayedFacts`` is a model that goes on where a record ends. ``ShadowedTraining`` is a real training whose
+facts come from the model, at the model's moments. It serves to compare worlds: a local run and a replay take
+the same decisions, while nominal time still waits for the real machines.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.engines.base import Training
-from spotctl.timesource import Effect, pause, stopwatch
+from spotctl.timesource import Effect, sleep, stopwatch
 
 FINISH_FLOOR_S: Final = 600.0
-"""Real seconds that the real training may need longer than the model says; then it has failed."""
+"""Real seconds that the real training may take longer than the model says; after that it has failed."""
 
 
 _MODELLED = (
@@ -33,21 +33,21 @@ _MODELLED = (
     e.TrainingResumed,
     e.TrainingFinished,
 )
-"""What a model tells."""
+"""The facts that a model reports."""
 
 
-class Told:
-    """``model``, told everything again: the facts that are among ``on_record`` it keeps to itself."""
+class ReplayedFacts:
+    """Repeats everything to ``model``, and holds back the facts that are among ``on_record``."""
 
     def __init__(self, model: Training, on_record: Iterable[e.Entry]) -> None:
         self._model = model
         self._to_skip = sum(isinstance(entry, _MODELLED) for entry in on_record)
 
-    def tell(self, number: int, command: e.Tell) -> None:
-        self._model.tell(number, command)
+    def send_command(self, number: int, command: e.Tell) -> None:
+        self._model.send_command(number, command)
 
-    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
-        facts = self._model.facts(now)
+    def take_facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        facts = self._model.take_facts(now)
         known = min(self._to_skip, len(facts))
         self._to_skip -= known
         return facts[known:]
@@ -55,8 +55,8 @@ class Told:
     def next_change(self, after: Instant) -> Instant | None:
         return self._model.next_change(after)
 
-    def unfinished(self) -> tuple[Effect, ...]:
-        return self._model.unfinished()
+    def pending_effects(self) -> tuple[Effect, ...]:
+        return self._model.pending_effects()
 
     def poll(self, timeout_s: float) -> bool:
         return self._model.poll(timeout_s)
@@ -65,8 +65,8 @@ class Told:
         self._model.close()
 
 
-class PairedTraining:
-    """``model`` tells the story, ``real`` does the work. ``told`` facts of the model's are on record.
+class ShadowedTraining:
+    """Takes facts from ``model`` while ``real`` does the work. ``told`` facts of the model are on record.
 
     ``clock``: seconds that only ever grow.
     """
@@ -82,39 +82,39 @@ class PairedTraining:
         self._clock = clock
         self._held_at = 0.0
 
-    def tell(self, number: int, command: e.Tell) -> None:
-        self._model.tell(number, command)
-        self._real.tell(number, command)
+    def send_command(self, number: int, command: e.Tell) -> None:
+        self._model.send_command(number, command)
+        self._real.send_command(number, command)
 
-    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
-        return tuple(self._facts(now))
+    def take_facts(self, now: Instant) -> tuple[e.Fact, ...]:
+        return tuple(self._merge_facts(now))
 
     def next_change(self, after: Instant) -> Instant | None:
         return self._model.next_change(after)
 
-    def unfinished(self) -> tuple[Effect, ...]:
-        waiting = self._real.unfinished()
+    def pending_effects(self) -> tuple[Effect, ...]:
+        waiting = self._real.pending_effects()
         if self._held is not None and self._ended is None:
             waiting += (Effect("the training ends", self._held.at, FINISH_FLOOR_S, needs_work=True),)
         return waiting
 
     def poll(self, timeout_s: float) -> bool:
-        """Once the real training has ended it is not asked again: that would let its machines go early."""
+        """Waits for news; not for those of a real training that has ended, as its machines would go early."""
         if self._ended is None:
             return self._real.poll(timeout_s)
-        pause(timeout_s)
+        sleep(timeout_s)
         return False
 
     def close(self) -> None:
         self._real.close()
 
-    def _facts(self, now: Instant) -> Iterator[e.Fact]:
-        for fact in self._real.facts(now):
+    def _merge_facts(self, now: Instant) -> Iterator[e.Fact]:
+        for fact in self._real.take_facts(now):
             if isinstance(fact, e.ObjectiveReported):
                 yield fact
             elif isinstance(fact, (e.TrainingFinished, e.TrainingFailed)):
                 self._ended = fact
-        for fact in self._model.facts(now):
+        for fact in self._model.take_facts(now):
             if self._to_skip:
                 self._to_skip -= 1
             elif isinstance(fact, e.TrainingFinished):
@@ -126,10 +126,10 @@ class PairedTraining:
             self._ended = e.TrainingFailed(self._held.at, why)
         if self._held is not None and self._ended is not None:
             held, self._held = self._held, None
-            yield _as_it_was(held, self._ended)
+            yield _at_modelled_time(held, self._ended)
 
 
-def _as_it_was(modelled: e.TrainingFinished, real: e.TrainingFinished | e.TrainingFailed) -> e.Fact:
+def _at_modelled_time(modelled: e.TrainingFinished, real: e.TrainingFinished | e.TrainingFailed) -> e.Fact:
     if isinstance(real, e.TrainingFailed):
         return replace(real, at=modelled.at)
     return replace(modelled, model=real.model)

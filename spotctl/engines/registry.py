@@ -8,21 +8,21 @@ from typing import Final, Protocol
 
 from agileml.api import ApplicationError, ApplicationFault
 from agileml.client import TrainingClient
-from agileml.data.checkpoint_store import CheckpointError, forget, newest
+from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint, remove_checkpoints
 from agileml.data.model_files import partition_file
-from agileml.job import Job, JobFolder, Timing
+from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.model_shape import Shape
 from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
-from agileml.node.programs.job_folder import CommandFolder, Description
-from agileml.node.programs.jsonl_log import Inbox
+from agileml.node.programs.job_folder import CommandDescription, CommandFolder
+from agileml.node.programs.jsonl_log import JsonlReader
 from agileml.node.programs.local_host import DiskHost
 from agileml.protocol.events import Setup
 from spotctl.control import entries as e
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING, EngineTraits
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
-from spotctl.engines.agileml import HEARD, Again, AgileMLTraining, attempt
+from spotctl.engines.agileml import REPORTED_FACTS, AgileMLTraining, RestartPoint, attempt_record
 from spotctl.engines.base import Training
 from spotctl.engines.command import CommandTraining
 from spotctl.engines.scoring import Scoring
@@ -39,54 +39,54 @@ from spotctl.records.run import Run
 from spotctl.report.final import Unscored
 
 _NO_LAST_CLOCK: Final = 1_000_000_000
-"""For jobs that end by time or convergence."""
+"""Stands for no limit, in jobs that end by time or convergence."""
 _BYTES_PER_MBIT: Final = 1e6 / 8
 _CATCHES_UP_WITHIN_S: Final = 10.0
-"""Real seconds for a controller that lives to say what it said while nobody listened."""
+"""Real seconds in which a live controller repeats what it said while nothing listened."""
 
 
 def do_nothing() -> None:
-    """Lets whatever asks go on."""
+    """Does nothing: a check that always passes."""
 
 
 class EngineAdapter(Protocol):
     """Connects one run to the real processes of its engine."""
 
     @property
-    def prepared(self) -> bool:
-        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+    def is_prepared(self) -> bool:
+        """Tells whether ``prepare`` got to its end; the process that called it may have been killed before."""
         ...
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """Write down what the processes need to know, of a job that ``spotctl.job.checks`` let pass.
+        """Writes down what the processes need to know, for a job that passed ``spotctl.job.checks``.
 
-        ``check`` is called now and then, and raises where it is to be given up. Raises UsageError for what
+        It calls ``check`` now and then, which raises to stop the preparation. Raises UsageError for what
         shows only in the whole input.
         """
         ...
 
-    def host(self) -> LocalHost:
-        """Its machines, those of an earlier process included."""
+    def machine_host(self) -> LocalHost:
+        """Returns the host of its machines, those of an earlier process included."""
         ...
 
-    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
-        """The training, of which the ledger holds ``on_record``."""
+    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+        """Returns the training, of which the ledger holds ``on_record``."""
         ...
 
-    def over_since(self) -> float | None:
-        """Since when the training is finished, in seconds since the epoch, as the files that it left show.
+    def finished_at(self) -> float | None:
+        """Returns when the training finished, in seconds since the epoch, as its files show.
 
         None where they do not.
         """
         ...
 
-    def scoring(self, state: State) -> Scoring | Unscored | None:
-        """Returns how to score what came of it, or why it is not scored; None where there is no measure."""
+    def plan_scoring(self, state: State) -> Scoring | Unscored | None:
+        """Returns how to score the result, or why it is not scored; None where there is no measure."""
         ...
 
 
-def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
-    """What AgileML is to train, in real seconds: a throttled machine computes and sends at ``speed``."""
+def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> TrainingJob:
+    """Returns AgileML's job, in real seconds: a throttled machine computes and sends at ``speed``."""
     pace = speed if spec.local.throttle else 1.0
     setup = Setup(
         partitions=spec.training.partitions,
@@ -101,7 +101,7 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
         checkpoint_clocks=0 if spec.checkpoint is None else spec.checkpoint.clocks,
     )
     due_s = 0.0 if spec.checkpoint is None else spec.checkpoint.seconds / speed
-    return Job(
+    return TrainingJob(
         spec.app,
         dict(spec.args),
         setup,
@@ -115,23 +115,23 @@ def job_of(spec: JobSpec, core_seconds_per_clock: float, speed: float) -> Job:
 @dataclass(frozen=True, slots=True)
 class _AgileML:
     settings: Settings
-    terms: Terms
+    terms: RunSpec
     run: Run
 
     @property
-    def prepared(self) -> bool:
-        return JobFolder(self.run.training).prepared
+    def is_prepared(self) -> bool:
+        return JobFolder(self.run.training).is_prepared
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """Cut the input."""
+        """Cuts the input."""
         spec = self.settings.spec
         job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
-            whole = newest(place_of(spec)) if resumes else None
+            whole = newest_checkpoint(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut)
-            shape = folder.cut_input().shape
+            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut_input)
+            shape = folder.open_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
         except ApplicationFault as error:
@@ -143,20 +143,22 @@ class _AgileML:
         if spec.objective.strategy != "on-demand":
             refuse_immovable(model_bytes, spec.training.link_mbit_s, self.terms.rules.notice_s)
 
-    def _cut(self, job: Job, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
-        """Runs of the same data share its cut input."""
-        from spotctl.records.shared_inputs import InputStore  # brings DuckDB: only who begins a run needs it
+    def _cut_input(self, job: TrainingJob, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
+        """Cuts the input once for all runs of the same data."""
+        from spotctl.records.shared_inputs import InputStore  # loads DuckDB: only a run that begins needs it
 
         return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
 
-    def host(self) -> LocalHost:
+    def machine_host(self) -> LocalHost:
         return LocalHost(self.run.training, self.settings.spec.envs)
 
-    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
-        """Of the attempt that the job's folder is ready for: a restart on record may be still to be done."""
-        job = JobFolder(self.run.training).job()
-        told, heard = attempt(on_record, job.restarts)
-        client = TrainingClient(self.run.training, told=0, heard=sum(isinstance(f, HEARD) for f in heard))
+    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+        """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be done."""
+        job = JobFolder(self.run.training).read_job()
+        told, heard = attempt_record(on_record, job.restarts)
+        client = TrainingClient(
+            self.run.training, told=0, heard=sum(isinstance(f, REPORTED_FACTS) for f in heard)
+        )
         leader = JobFolder(self.run.training).controller_machine
         if on_record and leader is not None and host.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
@@ -175,37 +177,37 @@ class _AgileML:
             heard,
             self._end_checkpoints,
             resumed,
-            self._again,
+            self._restart_from_checkpoint,
             told,
         )
 
-    def _again(self, number: int) -> Again:
+    def _restart_from_checkpoint(self, number: int) -> RestartPoint:
         folder = JobFolder(self.run.training)
-        folder.begin_again(number)
-        setup = folder.job().setup
+        folder.restart_from_checkpoint(number)
+        setup = folder.read_job().setup
         return TrainingClient(self.run.training), (setup.start, setup.resume)
 
     def _end_checkpoints(self) -> str:
-        """Those of a job whose work is done are of no more use: its next run begins anew."""
+        """Removes the checkpoints of a job whose work is done: its next run begins anew."""
         spec = self.settings.spec
         if spec.checkpoint is None:
             return ""
         try:
-            forget(place_of(spec))
+            remove_checkpoints(place_of(spec))
         except CheckpointError as error:
             return str(error)
         return ""
 
-    def over_since(self) -> float | None:
-        """Its model is saved last of all."""
+    def finished_at(self) -> float | None:
+        """Returns when the last part of the model was saved, which ends a training."""
         folder = JobFolder(self.run.training)
-        partitions = folder.job().setup.partitions
-        saved = [folder.model / partition_file(partition) for partition in range(partitions)]
+        partitions = folder.read_job().setup.partitions
+        saved = [folder.model_folder / partition_file(partition) for partition in range(partitions)]
         if not all(file.exists() for file in saved):
             return None
         return max(file.stat().st_mtime for file in saved)
 
-    def scoring(self, state: State) -> Scoring | Unscored | None:
+    def plan_scoring(self, state: State) -> Scoring | Unscored | None:
         spec = self.settings.spec
         if state.model is None:
             return None
@@ -215,24 +217,24 @@ class _AgileML:
 @dataclass(frozen=True, slots=True)
 class _Command:
     settings: Settings
-    terms: Terms
+    terms: RunSpec
     run: Run
 
     @property
-    def prepared(self) -> bool:
-        return CommandFolder(self.run.training).prepared
+    def is_prepared(self) -> bool:
+        return CommandFolder(self.run.training).is_prepared
 
     @property
-    def _command(self) -> Command:
+    def _command_section(self) -> Command:
         command = self.settings.spec.command
         if command is None:
             raise ValueError(f"{self.settings.spec.name} is no command job")
         return command
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
-        """Describe the program to its machines."""
-        command = self._command
-        described = Description(
+        """Describes the program to its machines."""
+        command = self._command_section
+        described = CommandDescription(
             job=self.settings.spec.name,
             run=self.run.id,
             setup=command.setup,
@@ -240,54 +242,54 @@ class _Command:
             workdir=command.workdir,
             file_mounts=command.file_mounts,
             secrets=command.secrets,
-            store=self._store,
+            store=self._checkpoint_store,
             lock=str(self.run.folder.parent / "lock"),
         )
         CommandFolder.prepare(self.run.training, described)
 
-    def host(self) -> LocalHost:
+    def machine_host(self) -> LocalHost:
         return DiskHost(self.run.training, self.settings.spec.envs)
 
-    def training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
         folder, output = CommandFolder(self.run.training), self.settings.spec.output
         return CommandTraining(
             folder,
             self.terms,
             self.settings.speed,
-            self._command.retries,
-            keep=lambda: keep_checkpoint(self._store, output, self.run.id),
+            self._command_section.retries,
+            keep=lambda: keep_checkpoint(self._checkpoint_store, output, self.run.id),
             end=host.kill,
-            heard=sum(isinstance(entry, HEARD) for entry in on_record),
+            heard=sum(isinstance(entry, REPORTED_FACTS) for entry in on_record),
         )
 
-    def over_since(self) -> float | None:
-        """A program that ends with status 0, and nobody asked it to, has done its work: its agent said so."""
+    def finished_at(self) -> float | None:
+        """Returns when a program ended with status 0 by itself: its agent then reports that the work is done."""
         folder = CommandFolder(self.run.training)
-        files = [folder.said(name) for name in folder.machines()]
-        last = [(file, word) for file in files for _, word in [*Inbox(file).receive()][-1:]]
+        files = [folder.words_file(name) for name in folder.machine_names()]
+        last = [(file, word) for file in files for _, word in [*JsonlReader(file).receive()][-1:]]
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
         return max(done, default=None)
 
-    def scoring(self, state: State) -> Scoring | Unscored | None:
-        """A program says how good it is, if at all, while it runs."""
+    def plan_scoring(self, state: State) -> Scoring | Unscored | None:
+        """Returns None: a program reports its own objective, if any, while it runs."""
         return None
 
     @property
-    def _store(self) -> str:
-        """Of this run alone: another one must not begin where this one ends."""
-        given = self._command.checkpoint.store
+    def _checkpoint_store(self) -> str:
+        """Returns the store of this run alone: another run must not begin where this one ends."""
+        given = self._command_section.checkpoint.store
         if given is None:
             return str(self.run.folder / "checkpoints")
         return f"{given.rstrip('/')}/{self.run.name}/{self.run.id}"
 
 
-ADAPTERS: Final[dict[str, Callable[[Settings, Terms, Run], EngineAdapter]]] = {
+ADAPTERS: Final[dict[str, Callable[[Settings, RunSpec, Run], EngineAdapter]]] = {
     ELASTIC_TRAINING.kind: _AgileML,
     CHECKPOINTING_PROGRAM.kind: _Command,
 }
 
 
-def adapt_engine(settings: Settings, terms: Terms, run: Run) -> EngineAdapter:
+def adapt_engine(settings: Settings, terms: RunSpec, run: Run) -> EngineAdapter:
     """Returns what connects the run to real processes of the engine that its job names."""
     return ADAPTERS[terms.engine.kind](settings, terms, run)
 
@@ -301,13 +303,13 @@ class Engine:
     """Reads its jobs from the mapping of a job file."""
     check_job: JobCheck
     """Refuses a job before anything of it is started."""
-    simulate: Callable[[Terms], Training]
+    simulate: Callable[[RunSpec], Training]
     """Its model, for worlds in which time is virtual."""
-    adapt: Callable[[Settings, Terms, Run], EngineAdapter]
+    adapt: Callable[[Settings, RunSpec, Run], EngineAdapter]
     """Its real processes."""
 
 
-def register(engine: Engine) -> None:
+def register_engine(engine: Engine) -> None:
     """Adds an engine beside AgileML's and programs. Raises ValueError for a name that is taken."""
     kind = engine.traits.kind
     if kind in ADAPTERS:

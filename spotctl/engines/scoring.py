@@ -1,8 +1,8 @@
 """Scores a saved model once its run is over and paid for: its objective, and a trusted solver's beside it.
 
-It happens in a process of its own (``python -m spotctl.engines.scoring``), which whoever started it can end
-at any moment: a solver may take hours, or memory without end. What was found by then is told. That process
-says what it finds in lines of JSON, and ends with whoever reads them.
+A process of its own does that (``python -m spotctl.engines.scoring``). Its parent can end it at any moment,
+as a solver may take hours, or unlimited memory; what it found by then counts. It prints what it finds as
+lines of JSON, and ends with its reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from agileml.api import ApplicationError, HasReference, asked
+from agileml.api import ApplicationError, HasReference, calling_application
 from agileml.job import JobFolder
 from agileml.node.agent.environment import machine_environment
 from spotctl.report.final import Score, Unscored
@@ -39,7 +39,7 @@ def limit_s(training_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """A model that can be scored.
+    """Describes a model that can be scored.
 
     ``training``: the job's folder; ``data``: the input it was trained on; ``envs``: variables of the job.
     """
@@ -48,10 +48,10 @@ class Scoring:
     data: str
     envs: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, limit_s: float, stopped: Callable[[], bool]) -> Score | Unscored:
+    def score_model(self, limit_s: float, stopped: Callable[[], bool]) -> Score | Unscored:
         """Scores the model in at most ``limit_s`` seconds, and only until ``stopped()``.
 
-        KeyboardInterrupt ends it at once, and not the caller.
+        KeyboardInterrupt ends the scoring at once, but not the caller.
         """
         found: dict[str, Any] = {}
         why = f"it took more than the {limit_s:.0f} s that scoring may take"
@@ -64,7 +64,7 @@ class Scoring:
         )
         try:
             until = stopwatch() + limit_s
-            for line in _lines(child, lambda: stopwatch() > until or stopped()):
+            for line in _read_lines(child, lambda: stopwatch() > until or stopped()):
                 found |= json.loads(line)
             if stopwatch() <= until and child.poll() is None:
                 why = INTERRUPTED
@@ -75,11 +75,11 @@ class Scoring:
         finally:
             child.kill()
             child.communicate()
-        return _score(found, why)
+        return _build_score(found, why)
 
 
-def _lines(child: subprocess.Popen[bytes], over: Callable[[], bool]) -> Iterator[bytes]:
-    """Gives what the child says, line by line, until it ends or it is ``over``."""
+def _read_lines(child: subprocess.Popen[bytes], over: Callable[[], bool]) -> Iterator[bytes]:
+    """Yields what the child prints, line by line, until it ends or ``over()`` is true."""
     assert child.stdout is not None
     pending = b""
     while not over():
@@ -93,8 +93,8 @@ def _lines(child: subprocess.Popen[bytes], over: Callable[[], bool]) -> Iterator
         yield from whole
 
 
-def _score(found: dict[str, Any], why: str) -> Score | Unscored:
-    """Puts together what was found; ``why`` it ended before it was complete, if it did."""
+def _build_score(found: dict[str, Any], why: str) -> Score | Unscored:
+    """Builds the score from what was found; ``why`` it ended before it was complete, if it did."""
     if "value" not in found:
         return Unscored(why)
     sweeps, converged = found.get("sweeps", 0), "converged" in found
@@ -108,15 +108,14 @@ def _score(found: dict[str, Any], why: str) -> Score | Unscored:
 
 
 def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
-    """Gives what is found of the saved model: its objective over the whole input, then the trusted solver's
-    after each of its sweeps, where there is one."""
-    job = training.job()
-    app, cut = job.make_application(), training.cut_input()
+    """Yields the saved model's objective over the whole input, then the trusted solver's after each sweep."""
+    job = training.read_job()
+    app, cut = job.make_application(), training.open_input()
     model = training.load_model(cut.shape, job.setup.partitions)
     total = count = 0.0
-    with asked("scoring the model"):
+    with calling_application("scoring the model"):
         for number in range(job.setup.shards):
-            shard = cut.shard(number)
+            shard = cut.read_shard(number)
             outcome = app.process(shard, model[app.rows(shard)], (number, 0))
             total, count = total + outcome.total, count + outcome.count
         value = float(app.objective(total, count))
@@ -126,7 +125,7 @@ def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
     if isinstance(app, HasReference):
         from agileml.data.tables import Table  # brings pandas and DuckDB
 
-        with asked("the trusted solver"):
+        with calling_application("the trusted solver"):
             for sweeps, reference in enumerate(
                 app.reference_objectives(Table(data, app.columns, called=job.columns)), start=1
             ):
@@ -135,10 +134,10 @@ def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Scores the model of a job's folder, and says what it finds on standard output."""
+    """Scores the model of a job's folder, and prints what it finds on standard output."""
     Thread(target=_end_with_parent, daemon=True).start()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever an application prints is chatter
+    os.dup2(2, 1)  # keeps what an application prints out of the results
     try:
         for found in find_score(JobFolder(Path(sys.argv[1])), sys.argv[2]):
             print(json.dumps(found), file=out, flush=True)
@@ -147,7 +146,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when nobody holds the other end of its standard input any more."""
+    """Ends this process when no process holds the other end of its standard input any more."""
     os.read(0, 1)  # by the file's number: a reader of ``sys.stdin`` could not be left behind at the end
     os._exit(1)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from agileml.api import Application, ApplicationError, load_application
 from agileml.node.object_folder import ObjectFolder
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError
 from spotctl.job.input_survey import InputSize, Limit, look_at_input
 from spotctl.job.model_size import memory_of_computer, refuse_immovable, refuse_too_large
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agileml.trial import ClockTime
 
 
-def check_job(settings: Settings, terms: Terms) -> InputSize | None:
+def check_job(settings: Settings, terms: RunSpec) -> InputSize | None:
     """Raises JobError where the job cannot be run as its file says. None where it has no input to look at.
 
     Whatever the world: what the job itself is. Where this computer runs it: secrets, memory, and that results
@@ -42,7 +42,7 @@ def check_job(settings: Settings, terms: Terms) -> InputSize | None:
 # ---- an elastic job -----------------------------------------------------------------------------
 
 
-def _check_agileml(settings: Settings, terms: Terms) -> InputSize:
+def _check_agileml(settings: Settings, terms: RunSpec) -> InputSize:
     spec = settings.spec
     app = application_of(spec)
     _check_metric(spec, app)
@@ -83,7 +83,7 @@ def _check_metric(spec: JobSpec, app: Application) -> None:
         )
 
 
-def _limits(settings: Settings, terms: Terms) -> Limit:
+def _limits(settings: Settings, terms: RunSpec) -> Limit:
     spec = settings.spec
 
     def limit(model_bytes: int) -> None:
@@ -99,13 +99,13 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
     """That they can be written, and read where the job is to go on from them."""
     if spec.checkpoint is None:
         return
-    from agileml.data.checkpoint_store import CheckpointError, newest
+    from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint
 
     place = place_of(spec)
     try:
         ObjectFolder(place).check_writable()
         if spec.checkpoint.resume:
-            newest(place)
+            newest_checkpoint(place)
     except CheckpointError as error:
         raise JobError("checkpoint", str(error)) from error
     except Exception as error:  # of any file system's own kind
@@ -120,7 +120,7 @@ def place_of(spec: JobSpec) -> str:
 # ---- a command ----------------------------------------------------------------------------------
 
 
-def _check_command(settings: Settings, _: Terms) -> None:
+def _check_command(settings: Settings, _: RunSpec) -> None:
     spec, command = settings.spec, settings.spec.command
     if command is None or settings.world is not WorldKind.LOCAL:
         return
@@ -132,7 +132,7 @@ def _check_command(settings: Settings, _: Terms) -> None:
     _check_secrets(command)
     if command.checkpoint.store is not None:
         try:
-            CheckpointStore(command.checkpoint.store).check()
+            CheckpointStore(command.checkpoint.store).check_writable()
         except StoreError as error:
             raise JobError("checkpoint.store", str(error)) from error
     if spec.output:
@@ -145,7 +145,7 @@ def _check_secrets(command: Command) -> None:
         raise JobError("secrets", f"{', '.join(missing)} not in the environment; export before you launch")
 
 
-JobCheck: TypeAlias = Callable[[Settings, Terms], InputSize | None]
+JobCheck: TypeAlias = Callable[[Settings, RunSpec], InputSize | None]
 JOB_CHECKS: Final[dict[str, JobCheck]] = {
     ELASTIC_TRAINING.kind: _check_agileml,
     CHECKPOINTING_PROGRAM.kind: _check_command,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.job.input_survey import InputSize
 from spotctl.job.spec import JobSpec
 
@@ -65,7 +65,7 @@ class ClockWork:
 
 
 def find_clock_work(
-    spec: JobSpec, terms: Terms, size: InputSize | None, measured: ClockTime | None = None
+    spec: JobSpec, terms: RunSpec, size: InputSize | None, measured: ClockTime | None = None
 ) -> ClockWork:
     """Returns the best figure there is; ``terms`` has what the job file says, or else the assumption."""
     estimate = None if size is None else size.clock_core_seconds

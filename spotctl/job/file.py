@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from pricing_data.model.units import MicroUsd, Seconds, micros
+from pricing_data.model.units import MicroUsd, Seconds, to_micros
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.job import command_section
 from spotctl.job.other_tools import refuse_foreign
@@ -409,7 +409,7 @@ def _some_memory(node: yaml.Node) -> int:
 
 def _budget(node: yaml.Node) -> MicroUsd:
     dollars = number("dollars above 0, like 5.00", lambda value: 0 < value < _LARGEST_BUDGET)(node)
-    return micros(dollars)
+    return to_micros(dollars)
 
 
 def _argument(node: yaml.Node) -> Argument:

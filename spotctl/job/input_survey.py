@@ -30,7 +30,7 @@ from agileml.api import (
     Counts,
     HasClockEstimate,
     HasLargest,
-    asked,
+    calling_application,
 )
 from spotctl.errors import JobError
 from spotctl.home import default_root
@@ -90,7 +90,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     limit(found.model_values * BYTES_PER_VALUE)
     estimate = None
     if isinstance(app, HasClockEstimate):
-        with asked("clock_core_seconds"):
+        with calling_application("clock_core_seconds"):
             estimate = float(app.clock_core_seconds(found.counts))
     return InputSize(found.counts, found.model_values, found.model_exact, found.description, estimate)
 
@@ -101,7 +101,7 @@ def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     from agileml.data.tables import Table
 
     sample = Sample(spec.data, app.columns, spec.columns)
-    counts = sample.counts()
+    counts = sample.count_input()
     if counts.exact and counts.rows == counts.rows_read:
         values, exact = _survey(app, sample, spec), True
     else:
@@ -116,7 +116,7 @@ def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
 
 def _survey(app: Application, table: Table, spec: JobSpec) -> int:
     """Returns how many values the model has, by the application's own pass over ``table``."""
-    with asked("survey"):
+    with calling_application("survey"):
         shape = app.survey(table, spec.training.shards).shape
     return shape.rows * shape.columns
 
@@ -126,7 +126,7 @@ def _most_values(app: Application, counts: Counts) -> int | None:
     if not isinstance(app, HasLargest):
         return None
     values = counts.values if counts.exact else counts.values * _ESTIMATES_MAY_BE_LOW_BY
-    with asked("largest_model"):
+    with calling_application("largest_model"):
         return app.largest_model(int(values))
 
 

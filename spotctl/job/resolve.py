@@ -17,9 +17,16 @@ from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.formats.traces import Recording
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, MarketRules, PriceHistory
-from pricing_data.model.rules import RULES, default_rules, together
+from pricing_data.model.rules import RULES, combine_rules, default_rules
 from pricing_data.model.units import Instant, Seconds, format_instant
-from spotctl.control.run_spec import Keeping, Luggage, Stop, Tariff, Terms, Tradable
+from spotctl.control.run_spec import (
+    CheckpointPolicy,
+    EgressTariff,
+    MarketOption,
+    MovableCheckpoint,
+    RunSpec,
+    StopCondition,
+)
 from spotctl.errors import JobError, UsageError
 from spotctl.job.spec import NEED_DEADLINE, JobSpec
 from spotctl.job.start_moment import DAY_S, HISTORY_S, start_like_now
@@ -48,7 +55,7 @@ class PriceOptions:
 class Resolved:
     """All that a world needs. ``trace`` holds the future too: only providers may look at all of it."""
 
-    terms: Terms
+    terms: RunSpec
     trace: PriceHistory
     recording: Recording
     capacity: Observations
@@ -79,14 +86,14 @@ def resolve(
     start = _start(recording, options, seed, now)
     tradable = _tradable(recording, start, catalogue, label)
     by_cloud = _rules(options, recording)
-    rules = together([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
+    rules = combine_rules([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
     tradable = tuple(
         t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
         for t in tradable
     )
     tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpoints(spec)
-    terms = Terms(
+    terms = RunSpec(
         job=spec.name,
         run=run,
         seed=seed,
@@ -103,7 +110,7 @@ def resolve(
             spec.scaling.stage2_above,
             spec.scaling.stage3_above,
         ),
-        stop=Stop(
+        stop=StopCondition(
             spec.stop.clocks,
             spec.stop.seconds,
             spec.stop.converged.delta if spec.stop.converged is not None else None,
@@ -122,9 +129,11 @@ def resolve(
         keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
         luggage=_luggage(spec, tradable),
         modelled_speeds=spec.local.speeds,
-        keeps=None if spec.checkpoint is None else Keeping(spec.checkpoint.clocks, spec.checkpoint.seconds),
+        keeps=None
+        if spec.checkpoint is None
+        else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
     )
-    trace = recording.history.only(t.market for t in tradable)
+    trace = recording.history.select(t.market for t in tradable)
     return Resolved(terms, trace, recording, _capacity(options, tradable))
 
 
@@ -136,7 +145,7 @@ def _checkpoints(spec: JobSpec) -> Checkpointing | None:
     return Checkpointing(said.every, 0.0, said.restart)
 
 
-def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
+def _luggage(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoint | None:
     """What a checkpoint takes to another region. Raises UsageError for a job that cannot be in several."""
     regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
     if len(regions) == 1:
@@ -150,11 +159,11 @@ def _luggage(spec: JobSpec, tradable: Sequence[Tradable]) -> Luggage | None:
         )
     said = spec.command.checkpoint
     tariffs = tuple(
-        Tariff(cloud, to, price)
+        EgressTariff(cloud, to, price)
         for (cloud, to), price in sorted(bundled_egress().items())
         if cloud in {cloud for cloud, _ in regions} and to in ("region", "cloud")
     )
-    return Luggage(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
+    return MovableCheckpoint(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
 
 
 def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
@@ -164,7 +173,7 @@ def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
     return checkpoints.restart_s if said.on_warning or said.keeps is False else checkpoints.lost_s
 
 
-def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> float:
+def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[MarketOption], catalogue: Catalogue) -> float:
     """Of a command: of one step, from how long all of them take on a machine of one kind."""
     if spec.command is None or spec.command.work is None:
         return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
@@ -172,7 +181,9 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[Tradable], catalog
     return work.takes * spec.command.gains.speed(reference, reference) / work.steps
 
 
-def _with_speeds(spec: JobSpec, tradable: tuple[Tradable, ...], catalogue: Catalogue) -> tuple[Tradable, ...]:
+def _with_speeds(
+    spec: JobSpec, tradable: tuple[MarketOption, ...], catalogue: Catalogue
+) -> tuple[MarketOption, ...]:
     """With what a program is taken to do on each machine; elastic training uses all cores of all of them."""
     if spec.command is None:
         return tradable
@@ -180,7 +191,7 @@ def _with_speeds(spec: JobSpec, tradable: tuple[Tradable, ...], catalogue: Catal
     return tuple(replace(t, speed=gains.speed(t.cores, reference)) for t in tradable)
 
 
-def _reference_cores(spec: JobSpec, tradable: Sequence[Tradable], catalogue: Catalogue) -> int:
+def _reference_cores(spec: JobSpec, tradable: Sequence[MarketOption], catalogue: Catalogue) -> int:
     """Cores of the machine that a command's work is told for; where nobody tells it, of the smallest one."""
     work = None if spec.command is None else spec.command.work
     if work is None:
@@ -228,7 +239,7 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
         raise UsageError(str(error)) from error
 
 
-def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observations:
+def _capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:
     """What was recorded of the job's markets. Raises UsageError where that is nothing."""
     if options.availability is None:
         return Observations()
@@ -239,7 +250,7 @@ def _capacity(options: PriceOptions, tradable: Iterable[Tradable]) -> Observatio
     except TraceError as error:
         raise UsageError(str(error)) from error
     spells = {t.market: watched.observations.spells(t.market) for t in tradable}
-    found = Observations.of(spells)
+    found = Observations.from_spells(spells)
     if not found.markets:
         wanted = ", ".join(str(market) for market in sorted(spells)[:3])
         seen = ", ".join(str(market) for market in watched.observations.markets[:3])
@@ -309,7 +320,9 @@ def _start(recording: Recording, options: PriceOptions, seed: int, now: float | 
     raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
 
 
-def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label: str) -> tuple[Tradable, ...]:
+def _tradable(
+    recording: Recording, start: Instant, catalogue: Catalogue, label: str
+) -> tuple[MarketOption, ...]:
     """The recording's markets of which the catalogue knows cores and on-demand price."""
     known, unknown = [], []
     for market in sorted(recording.series):
@@ -318,7 +331,7 @@ def _tradable(recording: Recording, start: Instant, catalogue: Catalogue, label:
         if kind is None or price is None:
             unknown.append(str(market))
         else:
-            known.append(Tradable(market, price, kind.vcpus))
+            known.append(MarketOption(market, price, kind.vcpus))
     if not known:
         lacking = f"; the catalogue knows nothing of {', '.join(unknown[:5])}" if unknown else ""
         raise JobError("resources.spot", f"no market in {label} may be used by this job{lacking}")
@@ -334,7 +347,7 @@ def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRu
         return dict.fromkeys(clouds, RULES[options.rules])
     found = {cloud: _usual_rules(cloud, recording) for cloud in clouds}
     try:
-        together(tuple(found.values()))
+        combine_rules(tuple(found.values()))
     except ValueError as error:
         raise UsageError(f"{recording.label}: {error}; name the rules of all with --rules") from error
     return found
@@ -345,7 +358,9 @@ def _usual_rules(cloud: str, recording: Recording) -> MarketRules:
     return RULES[cloud] if recording.generated else default_rules(cloud, recording.first)
 
 
-def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catalogue: Catalogue) -> Tradable:
+def _reliable(
+    spec: JobSpec, tradable: Sequence[MarketOption], start: Instant, catalogue: Catalogue
+) -> MarketOption:
     """The reliable machines: where the spot machines are, unless the job says otherwise."""
     wanted, near = spec.reliable, tradable[0].market
     if wanted is None:
@@ -359,4 +374,6 @@ def _reliable(spec: JobSpec, tradable: Sequence[Tradable], start: Instant, catal
             f"the catalogue knows no on-demand price of {wanted.instance_type} in {cloud} {region} on "
             f"{format_instant(start)[:10]}; name another type",
         )
-    return Tradable(Market(cloud, region, wanted.zone or near.zone, wanted.instance_type), price, kind.vcpus)
+    return MarketOption(
+        Market(cloud, region, wanted.zone or near.zone, wanted.instance_type), price, kind.vcpus
+    )

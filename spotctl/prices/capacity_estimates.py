@@ -40,10 +40,10 @@ class Capacity:
 
     def _fit(self, cloud: str, rules: MarketRules) -> Estimates:
         markets = [market for market in self.observations.markets if market.cloud == cloud]
-        mine = Observations.of({market: self.observations.spells(market) for market in markets})
+        mine = Observations.from_spells({market: self.observations.spells(market) for market in markets})
         now = Instant(max(int(mine.spells(market).ends.max()) for market in markets))
         bands = {market: band for market in markets if (band := self._band(market, now)) is not None}
-        return EstimatorSelector(rules, mine, bands).fit(PriceHistory.of({}), now)
+        return EstimatorSelector(rules, mine, bands).fit(PriceHistory.from_series({}), now)
 
     def _band(self, market: Market, now: Instant) -> Band | None:
         """What is published, as a prior; it may have been published after the last sighting."""

@@ -167,7 +167,7 @@ def from_crossings(
     recent = _recent(series, now)
     market = Market("", "", "", "")
     model = PriceCrossing(window_s=max(HOUR_S, math.ceil(horizon_s)))
-    fitted = model.fit(PriceHistory.of({market: recent}), now)
+    fitted = model.fit(PriceHistory.from_series({market: recent}), now)
     if not fitted.evidence(market, horizon_s).is_known:
         return unknown(price)
     costs = [

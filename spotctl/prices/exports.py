@@ -24,10 +24,10 @@ def export(store: PriceStore, names: Sequence[str], form: str, output: Path | No
             raise UsageError(
                 f"--output {output}: expected a name that ends in {expected} for --format {form}"
             )
-        return store.export(output, markets)
+        return store.export_rows(output, markets)
     with tempfile.TemporaryDirectory(prefix="spotctl-export-") as folder:
         whole = Path(folder) / "rows.csv"
-        rows = store.export(whole, markets)
+        rows = store.export_rows(whole, markets)
         with whole.open("rb") as file:
             shutil.copyfileobj(file, text)
         text.flush()

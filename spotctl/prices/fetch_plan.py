@@ -20,8 +20,8 @@ from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.azure.feed import AzureFeed, AzureSettings
 from pricing_data.feeds.azure.retail_prices import AzureRetailFeed, RetailSettings
-from pricing_data.feeds.base import Feed, Page, Part
-from pricing_data.feeds.fetch import FetchReport, Progress, fetch
+from pricing_data.feeds.base import Feed, FeedPart, Page
+from pricing_data.feeds.fetch import FetchReport, Progress, fetch_all
 from pricing_data.feeds.gcp.client import Endpoints
 from pricing_data.feeds.gcp.feed import GcpFeed, GcpSettings
 from pricing_data.model.units import Instant
@@ -32,7 +32,7 @@ from spotctl.timesource import wall_clock
 RETAIL: Final = RetailSettings().endpoint
 _REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-?\d+")
 """How a zone's name begins: us-east-1 in us-east-1a and us-east-1-bos-1a, us-central1 in us-central1-a."""
-Told = Callable[[Sequence[Part]], None]
+Told = Callable[[Sequence[FeedPart]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class _Chosen:
     def cloud(self) -> str:
         return self.feed.cloud
 
-    def parts(self) -> tuple[Part, ...]:
-        parts = self.feed.parts()
+    def list_parts(self) -> tuple[FeedPart, ...]:
+        parts = self.feed.list_parts()
         self.told(parts)
         return parts
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """From the start asked for, but never leaving a hole behind what is stored."""
         if self.since is not None:
             since = self.since if since is None else min(self.since, since)
@@ -113,7 +113,7 @@ def run(asked: Asked, store: PriceStore, told: Told, progress: Progress) -> Fetc
     """Fetch what is asked for into ``store``. What cannot be got is in the report, never raised."""
     for sdk in ("azure", "botocore", "google"):  # what matters of their logs comes back as an error
         logging.getLogger(sdk).addHandler(logging.NullHandler())
-    return fetch(feeds(asked, told), store, progress=progress)
+    return fetch_all(feeds(asked, told), store, progress=progress)
 
 
 def exit_code(report: FetchReport) -> int:

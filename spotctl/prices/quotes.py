@@ -99,7 +99,7 @@ def _quote(
 
 def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
     """When each source last spoke of a region."""
-    seen = store.seen()
+    seen = store.last_seen()
     for summary in summaries:
         key = (summary.source, summary.market.cloud, summary.market.region)
         seen[key] = max(seen.get(key, summary.observed), summary.observed)

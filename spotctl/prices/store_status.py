@@ -54,7 +54,7 @@ class Standing:
 
     @property
     def quarantined(self) -> int:
-        return sum(finding.count for finding in self.findings if finding.kind.quarantines)
+        return sum(finding.count for finding in self.findings if finding.kind.is_quarantining)
 
 
 def standing(

@@ -1,21 +1,23 @@
-"""What a provider of machines promises. One Protocol for clouds, the local host and the simulation.
+"""Defines what a provider of machines promises. One Protocol for clouds, the local host and the simulation.
 
 The contract, held by ``tests/conformance/test_providers.py`` for every implementation:
 
-- ``request`` is idempotent by token: the same order again returns the same instances and starts none.
-  It returns at once; instances are pending until ``describe`` says otherwise.
-- ``describe`` lists everything that was ever requested under the provider's run, ended instances
-  included, and may lag behind (eventually consistent). An instance that was requested and is not
-  listed yet is still ours.
-- ``terminate`` is idempotent; an instance that is already gone is no error. One that nobody knows is, but
-  keeps none of the others: they have ended when InstanceNotFound is raised.
+- ``submit`` places an order and returns at once; ``answers`` says later, once, what became of it. It is
+  idempotent by token: the same order again starts nothing more, and is answered again.
+- Nothing here waits. A provider whose cloud answers slowly asks it elsewhere (``polling.py``).
+- ``describe`` lists everything that was ever granted under the provider's run, ended instances
+  included, and may lag behind (eventually consistent). An instance that was granted and is not
+  listed yet is still ours; one whose order was not answered yet is not listed.
+- ``terminate`` is idempotent; an instance that is already gone is no error. An unknown instance is, but
+  spares none of the others: they have ended when InstanceNotFound is raised.
 - ``notices`` lists the instances that the provider is about to take. A notice is never taken back.
-- Refusals are the ProviderErrors of ``spotctl.errors``, named by what the caller does next.
+- A refusal is a ProviderError of ``spotctl.errors``, named by what the caller does next. BadRequest, which
+  is a bug, is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -23,11 +25,12 @@ from typing import Protocol
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, UsdPerHour
+from spotctl.errors import BadRequest, ProviderError
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Instances of one market, wanted together. ``bid`` None: on-demand, not revocable.
+    """Orders instances of one market together. ``bid`` None: on-demand, not revocable.
 
     ``reliable``: they are to hold the training's reliable tier; a cloud need not care.
     """
@@ -40,6 +43,15 @@ class Order:
     reliable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of an order: the names of its instances or, where it was refused, why."""
+
+    token: str
+    instances: tuple[str, ...] = ()
+    refusal: ProviderError | None = None
+
+
 class Standing(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
@@ -48,7 +60,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One instance as the provider sees it."""
+    """Describes one instance as the provider sees it."""
 
     instance: str
     token: str
@@ -70,19 +82,33 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """What could be had: a market, its price, and since when that price holds."""
+    """Describes an available market, its price, and since when that price holds."""
 
     market: Market
     price: UsdPerHour
     since: Instant
 
 
+def answer_at_once(order: Order, request: Callable[[Order], tuple[str, ...]]) -> Answer:
+    """Returns the answer of a ``request`` that grants or raises at once. BadRequest, a bug, is raised."""
+    try:
+        return Answer(order.token, request(order))
+    except BadRequest:
+        raise
+    except ProviderError as error:
+        return Answer(order.token, refusal=error)
+
+
 class Provider(Protocol):
-    """See the module's contract."""
+    """Supplies machines; see the module's contract."""
 
     def offerings(self) -> tuple[Offering, ...]: ...
 
-    def request(self, order: Order) -> tuple[str, ...]: ...
+    def submit(self, order: Order) -> None: ...
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Returns answers that were not returned before, in the order in which they came."""
+        ...
 
     def describe(self) -> tuple[Report, ...]: ...
 
@@ -91,5 +117,7 @@ class Provider(Protocol):
     def notices(self) -> tuple[Notice, ...]: ...
 
     def next_change(self, after: Instant) -> Instant | None:
-        """When ``describe`` or ``notices`` will next say something new, where that is known; else None."""
+        """Returns when ``describe`` or ``notices`` will next say something new, where that is known; else
+        None.
+        """
         ...

@@ -1,7 +1,7 @@
-"""Machines of this computer, priced and taken away as a trace says.
+"""Supplies machines of this computer, priced and taken away as a trace says.
 
-The market is the simulated one; what it grants are real processes, what it takes is killed, and what dies
-by itself is a failure. So whatever is above cannot tell it from a cloud.
+The market is simulated; the machines it grants are real processes. Those it takes are killed, and those that
+die by themselves have failed. So the layers above cannot tell it from a cloud.
 """
 
 from __future__ import annotations
@@ -12,22 +12,31 @@ from collections.abc import Mapping, Sequence
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from pricing_data.model.units import Instant
-from spotctl.providers.base import Notice, Offering, Order, Report, Standing
+from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing, answer_at_once
 from spotctl.providers.simulated import SimulatedProvider
 
 
 class LocalProvider:
-    """Every instance of ``market`` as a machine of ``host``."""
+    """Runs every instance of ``market`` as a machine of ``host``."""
 
     def __init__(self, market: SimulatedProvider, host: LocalHost) -> None:
         self._market = market
         self._host = host
         self._gone: set[str] = set()
+        self._unheard: list[Answer] = []
 
     def offerings(self) -> tuple[Offering, ...]:
         return self._market.offerings()
 
+    def submit(self, order: Order) -> None:
+        self._unheard.append(answer_at_once(order, self.request))
+
+    def answers(self) -> tuple[Answer, ...]:
+        answers, self._unheard = tuple(self._unheard), []
+        return answers
+
     def request(self, order: Order) -> tuple[str, ...]:
+        """Returns the names of the order's instances, or raises a ProviderError."""
         names = self._granted(order)
         tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
@@ -39,7 +48,7 @@ class LocalProvider:
         return names
 
     def _granted(self, order: Order) -> tuple[str, ...]:
-        """What was started before a crash was granted, whatever the price has become since."""
+        """Returns the instances of an order; what was started before a crash is granted at any price."""
         names = self._market.names(order)
         if names and self._host.was_started(names[0]):
             return self._market.grant(order)
@@ -71,7 +80,7 @@ class LocalProvider:
         return self._market.next_change(after)
 
     def _take(self, ended: Mapping[str, Instant | None]) -> None:
-        """``ended``: at which nominal moment each machine has to end. Those taken together end together."""
+        """Ends machines. ``ended``: the nominal moment for each machine; equal moments end together."""
         there = {name: at for name, at in ended.items() if name not in self._gone}
         for at in {at for at in there.values() if at is not None}:
             self._host.end_machines([name for name, end in there.items() if end == at], float(at))

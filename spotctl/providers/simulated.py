@@ -1,7 +1,7 @@
-"""A provider that follows a price trace: it grants, warns and evicts as the trace says.
+"""Simulates a provider from a price trace: it grants, warns and evicts as the trace says.
 
-It knows the whole trace, as the market does; whoever asks it learns only what has happened by the
-time it is asked. Under rules without a bid nothing is ever evicted by price; where it is told when a
+It knows the whole trace, as the market does; a caller learns only what has happened by the
+time of the call. Under rules without a bid nothing is ever evicted by price; where it knows when a
 market had capacity, it refuses and evicts by that.
 """
 
@@ -19,7 +19,7 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
-from spotctl.providers.base import Notice, Offering, Order, Report, Standing
+from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing, answer_at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Machine:
     end: End | None = None
 
     def ended(self, now: Instant) -> tuple[Instant, End] | None:
-        """When and why it ended, if it has by ``now``."""
+        """Returns when and why it ended, if it has by ``now``."""
         if self.ended_at is not None and self.end is not None:
             return self.ended_at, self.end
         if self.evicted_at is not None and self.evicted_at <= now:
@@ -42,7 +42,7 @@ class _Machine:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What is told of all machines from one moment until another, unless somebody changes them."""
+    """Keeps what is reported of all machines from one moment until another, unless a call changes them."""
 
     since: Instant
     until: Instant | None
@@ -58,9 +58,9 @@ UNLIMITED: Final = Observations()
 
 
 class SimulatedProvider:
-    """``clock`` tells nominal now; a granted instance runs ``boot_s`` seconds later.
+    """Grants instances, which run ``boot_s`` seconds later; ``clock`` returns the nominal now.
 
-    ``rules_of``: those of markets that have their own. ``capacity``: when each market could be had; one
+    ``rules_of``: rules of markets that have their own. ``capacity``: when each market had capacity; a market
     without spells has capacity always.
     """
 
@@ -81,6 +81,7 @@ class SimulatedProvider:
         self._orders: dict[str, tuple[str, ...]] = {}
         self._machines: dict[str, _Machine] = {}
         self._said: _Said | None = None
+        self._unheard: list[Answer] = []
 
     def offerings(self) -> tuple[Offering, ...]:
         known = self._trace.as_of(self._clock())
@@ -90,24 +91,32 @@ class SimulatedProvider:
             if len(series := known.series(market))
         )
 
+    def submit(self, order: Order) -> None:
+        self._unheard.append(answer_at_once(order, self.request))
+
+    def answers(self) -> tuple[Answer, ...]:
+        answers, self._unheard = tuple(self._unheard), []
+        return answers
+
     def request(self, order: Order) -> tuple[str, ...]:
+        """Returns the names of the order's instances, or raises a ProviderError."""
         if order.token in self._orders:
             return self._orders[order.token]
         self._admit(order)
         return self.grant(order)
 
     def grant(self, order: Order) -> tuple[str, ...]:
-        """Take up an order now, without asking whether its bid will do."""
+        """Grants an order now, without checking its bid."""
         if order.token in self._orders:
             return self._orders[order.token]
         return self.restore(order, self._clock())
 
     def names(self, order: Order) -> tuple[str, ...]:
-        """What the instances of an order are called, granted or not."""
+        """Returns the names of an order's instances, granted or not."""
         return tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
 
     def restore(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
-        """Take up an order that was granted at ``requested_at``: what it became follows from the trace."""
+        """Takes up an order that was granted at ``requested_at``; its fate follows from the trace."""
         names = self.names(order)
         warned_at = self._taken_at(order.market, order.bid, requested_at)
         evicted_at = None if warned_at is None else Instant(warned_at + self._of(order.market).notice_s)
@@ -119,14 +128,14 @@ class SimulatedProvider:
         return names
 
     def describe(self) -> tuple[Report, ...]:
-        """The same tuple for as long as there is nothing new to say."""
+        """Returns all instances; the same tuple for as long as nothing changes."""
         return self._say().reports
 
     def terminate(self, instances: Sequence[str]) -> None:
         self._finish(instances, End.RELEASED)
 
     def fail(self, instance: str, at: float | None = None) -> None:
-        """The instance died by itself, ``at`` that moment or now."""
+        """Marks an instance as having died by itself, at ``at`` or now."""
         now = self._clock()
         if at is None or at >= now or self._machines[instance].ended(now) is not None:
             self._finish((instance,), End.FAILED)
@@ -135,20 +144,22 @@ class SimulatedProvider:
 
     @property
     def now(self) -> Instant:
-        """The nominal moment."""
+        """Returns the nominal now."""
         return self._clock()
 
     def taken_at(self, instance: str) -> Instant | None:
-        """When the provider will end the instance, as the trace says; None for never. Not for decisions."""
+        """Returns when the provider will end the instance, as the trace says; None for never. Not for
+        decisions.
+        """
         return self._machines[instance].evicted_at
 
     def end(self, instance: str, at: Instant, end: End) -> None:
-        """Take up an end that is on record."""
+        """Takes up a recorded end."""
         self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
         self._said = None
 
     def notices(self) -> tuple[Notice, ...]:
-        """The same tuple for as long as there is nothing new to say."""
+        """Returns all notices; the same tuple for as long as nothing changes."""
         return self._say().notices
 
     def _say(self) -> _Said:
@@ -198,8 +209,8 @@ class SimulatedProvider:
             raise CapacityUnavailable(f"{order.market} has no spot capacity now; try another market")
 
     def _taken_at(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
-        """When the provider says that it wants the machine back: for its price, for want of capacity, or for
-        its age.
+        """Returns when the provider warns of an eviction: for its price, for want of capacity, or for its
+        age.
         """
         if bid is None:
             return None
@@ -212,7 +223,7 @@ class SimulatedProvider:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
-        """The first price above the bid after ``since``."""
+        """Returns the time of the first price above the bid after ``since``."""
         if not self._of(market).cleared_by_bid:
             return None
         series = self._trace.series(market)
@@ -224,7 +235,7 @@ class SimulatedProvider:
         return self._rules.get(market, self._common)
 
     def _aged(self, market: Market, since: Instant) -> Instant | None:
-        """When a machine must be warned that is to end at the maximum lifetime."""
+        """Returns when the provider warns a machine so that it ends at its maximum lifetime."""
         rules = self._of(market)
         if rules.max_lifetime_s is None:
             return None
@@ -250,7 +261,7 @@ class SimulatedProvider:
 
 
 def has_capacity(spells: Spells, at: Instant) -> bool:
-    """Whether a machine could be had at ``at``; where nobody watched, it could."""
+    """Tells whether a machine could be had at ``at``; unobserved times count as having capacity."""
     current = int(np.searchsorted(spells.begins, at, side="right")) - 1
     if not len(spells) or (current >= 0 and at < spells.ends[current]):
         return True
@@ -258,7 +269,7 @@ def has_capacity(spells: Spells, at: Instant) -> bool:
 
 
 def capacity_ends(spells: Spells, since: Instant) -> Instant | None:
-    """When the spell that holds at ``since`` is lost; None where it never is, as far as anybody watched."""
+    """Returns when the spell that holds at ``since`` is lost; None where no loss was observed."""
     current = int(np.searchsorted(spells.begins, since, side="right")) - 1
     if current < 0 or since >= spells.ends[current] or not spells.lost[current]:
         return None

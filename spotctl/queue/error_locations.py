@@ -1,6 +1,6 @@
-"""Whose field an error is about, of many jobs: the job's name, its file, and where the queue's file lists it.
+"""Locates errors about one of many jobs: the job's name, its file, and where the queue's file lists it.
 
-about      while one job is looked at by itself
+about      around code that handles one job by itself
 placed_in  around all that a command does with a queue
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from spotctl.errors import JobError, JobFileError, Problem
 from spotctl.job.locations import place
 from spotctl.job.yaml_reader import read_text
-from spotctl.queue.file import entries
+from spotctl.queue.file import list_jobs
 
 
 class MemberError(JobError):
-    """A field of the job that the queue knows as ``job``."""
+    """Reports a field of the job that the queue knows as ``job``."""
 
     def __init__(self, job: str, error: JobError) -> None:
         super().__init__(error.field, error.message)
@@ -28,8 +28,8 @@ class MemberError(JobError):
 
 
 @contextmanager
-def about(job: str) -> Iterator[None]:
-    """While inside, a JobError says which job it is about: as a MemberError."""
+def attribute_errors_to(job: str) -> Iterator[None]:
+    """Turns a JobError inside into a MemberError, which names ``job``."""
     try:
         yield
     except JobError as error:
@@ -37,14 +37,16 @@ def about(job: str) -> Iterator[None]:
 
 
 @contextmanager
-def placed_in(queue: Path) -> Iterator[None]:
-    """While inside, a MemberError says where in the job's file its field stands, and where ``queue`` lists
-    the job: as a JobFileError. A job that was added has its name alone.
+def locate_errors_in(queue: Path) -> Iterator[None]:
+    """Turns a MemberError inside into a JobFileError, which locates the field and the job's place in
+    ``queue``.
+
+    A job that was added has no place in the file; its error keeps the name alone.
     """
     try:
         yield
     except MemberError as error:
-        entry = next((entry for entry in entries(queue) if entry.name == error.job), None)
+        entry = next((entry for entry in list_jobs(queue) if entry.name == error.job), None)
         if entry is None:
             raise
         line, column = place(read_text(entry.file), error.field)

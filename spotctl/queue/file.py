@@ -1,4 +1,4 @@
-"""The queue file: the one place that reads and checks it.
+"""Reads and checks the queue file: the one place that does.
 
 ``load_queue`` returns a ``QueueSpec`` in which every default is filled in and every job file was read, or
 raises JobFileError with all problems of the file. The order of the functions is the order of the file.
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import yaml
 
-from pricing_data.model.units import micros
+from pricing_data.model.units import to_micros
 from spotctl.errors import JobFileError
 from spotctl.job.file import JOB_NAME, load_job
 from spotctl.job.yaml_reader import (
@@ -48,7 +48,7 @@ _BUDGET: Final = number("dollars above 0, like 5.00", lambda value: 0 < value < 
 
 
 def load_queue(path: Path) -> QueueSpec:
-    """Read and check a queue file and the jobs it names. Raises JobFileError with every problem in it."""
+    """Reads and checks a queue file and the jobs it names. Raises JobFileError with every problem in it."""
     text, file, folder = read_text(path), str(path), path.resolve().parent
     document, root = open_document(text, file)
     if "jobs" not in root and ("app" in root or "engine" in root):
@@ -57,37 +57,37 @@ def load_queue(path: Path) -> QueueSpec:
         budget = root.get("budget", _BUDGET, None)
         spec = QueueSpec(
             name=root.get("name", _NAME, path.stem),
-            policy=_policy(root),
+            policy=_read_policy(root),
             round_s=root.get("round", duration(positive=True), ROUND_S),
-            budget=None if budget is None else micros(budget),
-            quotas=_numbers(
+            budget=None if budget is None else to_micros(budget),
+            quotas=_read_numbers(
                 root.section("quotas"), whole(1), "an instance type, or one in a zone: TYPE@ZONE"
             ),
-            entities=_numbers(root.section("entities"), _WEIGHT, "an entity"),
-            jobs=_jobs(document, root, folder),
+            entities=_read_numbers(root.section("entities"), _WEIGHT, "an entity"),
+            jobs=_read_jobs(document, root, folder),
         )
-        _check(root, spec)
+        _check_together(root, spec)
     document.raise_if_wrong()
     return spec
 
 
-def _policy(root: Section) -> PolicyChoice:
-    """A name, or a mapping with a name and what the policy is told."""
-    from bidbrain.cluster.policies.registry import MENU, BadParameter, policy
+def _read_policy(root: Section) -> PolicyChoice:
+    """Reads a policy: a name, or a mapping with a name and parameters."""
+    from bidbrain.cluster.policies.registry import MENU, BadParameter, make_policy
 
     def read(node: yaml.Node) -> PolicyChoice:
         if isinstance(node, yaml.MappingNode):
             entries = {str(key.value): value for key, value in node.value}
-            name = _word(entries.pop("name", node), "the name of a policy")
-            parameters = {key: _parameter(value) for key, value in entries.items()}
+            name = _read_word(entries.pop("name", node), "the name of a policy")
+            parameters = {key: _read_parameter(value) for key, value in entries.items()}
         else:
-            name, parameters = _word(node, "the name of a policy"), {}
+            name, parameters = _read_word(node, "the name of a policy"), {}
         if name not in MENU:
             raise Mismatch(node, f"found {name!r}, expected one of {', '.join(MENU)}{hint(name, MENU)}")
         if name == "makespan-within" and "budget" not in parameters and "budget" in root:
-            return PolicyChoice(name, parameters)  # what is left of the queue's
+            return PolicyChoice(name, parameters)  # its budget is what is left of the queue's
         try:
-            policy(name, parameters)
+            make_policy(name, parameters)
         except BadParameter as error:
             raise Mismatch(node, str(error)) from error
         return PolicyChoice(name, parameters)
@@ -95,12 +95,12 @@ def _policy(root: Section) -> PolicyChoice:
     return root.get("policy", read, PolicyChoice(POLICY))
 
 
-def _word(node: yaml.Node, expected: str) -> str:
+def _read_word(node: yaml.Node, expected: str) -> str:
     return word(expected)(node)
 
 
-def _parameter(node: yaml.Node) -> float | str | bool:
-    text = _word(node, "a number, a word, true or false")
+def _read_parameter(node: yaml.Node) -> float | str | bool:
+    text = _read_word(node, "a number, a word, true or false")
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -109,7 +109,7 @@ def _parameter(node: yaml.Node) -> float | str | bool:
         return text
 
 
-def _numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
+def _read_numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
     found: dict[str, T] = {}
     with section:
         for key in section.names:
@@ -124,17 +124,17 @@ def _numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
 # ---- jobs ---------------------------------------------------------------------------------------
 
 
-def _jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
+def _read_jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
     def read(node: yaml.Node) -> tuple[Member, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             found = "an empty list" if isinstance(node, yaml.SequenceNode) else shown(node)
             raise Mismatch(node, f"found {found}, expected {_SOME_JOBS}")
-        return tuple(_member(document, element, folder) for element in node.value)
+        return tuple(_read_member(document, element, folder) for element in node.value)
 
     return root.need("jobs", read, (), _SOME_JOBS)
 
 
-def _member(document: Document, node: yaml.Node, folder: Path) -> Member:
+def _read_member(document: Document, node: yaml.Node, folder: Path) -> Member:
     if not isinstance(node, yaml.MappingNode):
         raise Mismatch(node, f"found {shown(node)}, expected a mapping like {{job: movies.yaml}}")
     with Section(document, "jobs", node, silent=False) as section:
@@ -163,14 +163,14 @@ def _member(document: Document, node: yaml.Node, folder: Path) -> Member:
     objective = replace(
         spec.objective,
         deadline=spec.objective.deadline if deadline is None else deadline,
-        budget=spec.objective.budget if budget is None else micros(budget),
+        budget=spec.objective.budget if budget is None else to_micros(budget),
     )
     spec = replace(spec, name=name or spec.name, objective=objective)
     return Member(spec, weight, entity, priority, best_effort, after)
 
 
-def _check(root: Section, spec: QueueSpec) -> None:
-    """What no single key can be wrong in."""
+def _check_together(root: Section, spec: QueueSpec) -> None:
+    """Checks what involves several keys."""
     types = {pool for pool in spec.quotas if "@" not in pool}
     for pool in spec.quotas:
         if "@" in pool and pool.partition("@")[0] in types:
@@ -183,7 +183,7 @@ def _check(root: Section, spec: QueueSpec) -> None:
 
 
 def problem_of(jobs: Sequence[Member]) -> str | None:
-    """What is wrong with jobs taken together; None where nothing is."""
+    """Returns what is wrong with jobs taken together; None where nothing is."""
     names = [member.name for member in jobs]
     for name in names:
         if names.count(name) > 1:
@@ -208,20 +208,20 @@ def problem_of(jobs: Sequence[Member]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A job of a queue file: its name in the queue, its own file, and its line in the queue's."""
+class ListedJob:
+    """Locates a job of a queue file: its name in the queue, its own file, and its line in the queue's."""
 
     name: str
     file: Path
     line: int
 
 
-def entries(path: Path) -> Iterator[Listed]:
-    """The jobs of a queue file that could be loaded, for saying where something stands."""
+def list_jobs(path: Path) -> Iterator[ListedJob]:
+    """Yields the jobs of a queue file that could be loaded, to locate problems in them."""
     root = yaml.compose(read_text(path), Loader=yaml.SafeLoader)
     found = root.value if isinstance(root, yaml.MappingNode) else []
     listed = [node for key, value in found if key.value == "jobs" for node in value.value]
     for node in listed:
         said = {key.value: value.value for key, value in node.value}
         file = path.parent / Path(said["job"]).expanduser()
-        yield Listed(said.get("name") or load_job(file).name, file, node.start_mark.line + 1)
+        yield ListedJob(said.get("name") or load_job(file).name, file, node.start_mark.line + 1)

@@ -1,4 +1,4 @@
-"""A queue as a value: what its file says, complete and checked. ``file.py`` makes these from YAML."""
+"""Defines a queue as a value: what its file says, complete and checked. ``file.py`` makes these from YAML."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ POLICY: Final = "min-cost"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A job of a queue. ``spec`` carries its own deadline and budget, and its name in the queue.
+    """Describes a job of a queue. ``spec`` carries its own deadline and budget, and its name in the queue.
 
-    ``best_effort``: run it too where its deadline cannot be promised. ``priority``: the higher, the
-    earlier it counts as having come. ``after``: jobs that must be done before it begins.
+    ``best_effort``: run it even where its deadline cannot be promised. ``priority``: a higher one counts as
+    an
+    earlier arrival. ``after``: jobs that must be done before it begins.
     """
 
     spec: JobSpec
@@ -44,7 +45,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """A policy of ``bidbrain.cluster.policies.registry`` and what it is told."""
+    """Names a policy of ``bidbrain.cluster.policies.registry`` and its parameters."""
 
     name: str = POLICY
     parameters: Mapping[str, float | str | bool] = field(default_factory=dict)
@@ -52,8 +53,9 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """``quotas``: machines at once, by TYPE or TYPE@ZONE. ``entities``: their weights, 1 where none is
-    said.
+    """Describes a queue. ``quotas``: machines at once, by TYPE or TYPE@ZONE. ``entities``: their weights; 1
+    for
+    entities not listed.
     """
 
     name: str
@@ -67,7 +69,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """What the command line may say beside the file."""
+    """Holds what the command line may set beside the file."""
 
     world: WorldKind = WorldKind.LOCAL
     speed: float = 600.0
@@ -77,38 +79,38 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A queue file and its options, merged: kept with the queue's record, so that it can be gone on with."""
+    """Merges a queue file and its options. Kept with the queue's record, so that it can be resumed."""
 
     spec: QueueSpec
     options: QueueOptions
 
-    def of(self, member: Member) -> Settings:
-        """What one of its jobs is launched with."""
+    def settings_for(self, member: Member) -> Settings:
+        """Returns the settings that one of its jobs is launched with."""
         seed = member.spec.seed if self.options.seed is None else self.options.seed
         options = self.options
         return Settings(member.spec, options.world, options.speed, options.prices, seed, queue=self.spec.name)
 
-    def text(self) -> str:
-        """As JSON, for the record."""
+    def to_text(self) -> str:
+        """Returns the settings as JSON, for the record."""
         return json.dumps(to_json(self), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> QueueSettings:
-        """What ``text`` gave. Raises LedgerError where it is not that."""
-        return _parsed(cls, text)
+        """Reads the settings that ``to_text`` gave. Raises LedgerError for anything else."""
+        return _parse_record(cls, text)
 
 
 def member_text(member: Member) -> str:
-    """As JSON, for a request that adds it."""
+    """Returns the job as JSON, for a request that adds it."""
     return json.dumps(to_json(member), sort_keys=True)
 
 
 def parse_member(text: str) -> Member:
-    """What ``member_text`` gave. Raises LedgerError where it is not that."""
-    return _parsed(Member, text)
+    """Reads the job that ``member_text`` gave. Raises LedgerError for anything else."""
+    return _parse_record(Member, text)
 
 
-def _parsed(cls: type[T], text: str) -> T:
+def _parse_record(cls: type[T], text: str) -> T:
     try:
         value: T = from_json(cls, json.loads(text))
     except (TypeError, ValueError, OverflowError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from pricing_data.model.units import Instant
-from spotctl.control.codec import CodecError, decode, encode
+from spotctl.control.codec import CodecError, decode_entry, encode_entry
 from spotctl.control.entries import Command, Entry
 from spotctl.errors import LedgerError
 from spotctl.timesource import wall_clock
@@ -82,7 +82,7 @@ class Ledger:
 
     def append(self, entry: Entry) -> int:
         """Add one entry; its number. Nobody sees it, and nothing keeps it, before ``commit``."""
-        number, (kind, body) = self._next, encode(entry)
+        number, (kind, body) = self._next, encode_entry(entry)
         self._entries.append((number, entry.at, kind in _COMMANDS, kind, body, wall_clock()))
         self._next += 1
         return number
@@ -129,7 +129,7 @@ class Ledger:
         try:
             for number, kind, body, recorded in self._db.execute(asked, (after,)):
                 try:
-                    yield Row(number, decode(kind, body), recorded)
+                    yield Row(number, decode_entry(kind, body), recorded)
                 except CodecError as error:
                     raise LedgerError(f"entry {number} of the ledger: {error}") from error
         except sqlite3.Error as error:

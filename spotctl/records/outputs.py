@@ -14,7 +14,7 @@ from spotctl.errors import JobError
 
 if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs neither
     from agileml.job import JobFolder
-    from agileml.node.programs.checkpoint_store import CheckpointStore, Stored
+    from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint
 
 LATEST: Final = "latest"
 """Within an output: leads to what the newest run has put there."""
@@ -69,9 +69,9 @@ def write_model(training: JobFolder, place: str) -> str:
 
     ``place``: a folder or any URL that fsspec knows. The file appears whole or not at all.
     """
-    cut = training.cut_input()
-    model = training.load_model(cut.shape, training.job().setup.partitions)
-    arrays: dict[str, Any] = {"model": model, **cut.index()}
+    cut = training.open_input()
+    model = training.load_model(cut.shape, training.read_job().setup.partitions)
+    arrays: dict[str, Any] = {"model": model, **cut.read_index()}
     with ObjectFolder(place).open_for_writing("model.npz") as out:
         np.savez(out, **arrays)
     return f"{place}/model.npz"
@@ -109,7 +109,7 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
 
     try:
         store = CheckpointStore(location)
-        stored = next(iter(store.whole()), None)
+        stored = next(iter(store.list_complete()), None)
     except StoreError as error:
         raise NotKept(f"the program has ended, but its checkpoints cannot be found: {error}") from error
     if stored is None:
@@ -125,7 +125,7 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
         return f"{kept} (not copied to {output}: {_told(error)})"
 
 
-def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
+def copy_checkpoint(store: CheckpointStore, stored: StoredCheckpoint, output: str) -> str:
     """``output``/step-N as the program wrote it. Raises what the store and ``output`` do."""
     if "://" not in output:
         Path(output).mkdir(parents=True, exist_ok=True)
@@ -135,8 +135,8 @@ def copy_checkpoint(store: CheckpointStore, stored: Stored, output: str) -> str:
     with TemporaryDirectory(prefix="spotctl-") as folder:
         found = store.restore(stored, Path(folder))
         files, root = url_to_fs(output)
-        files.put(str(found.path), f"{root}/{stored.name}", recursive=found.path.is_dir())
-    return f"{output.rstrip('/')}/{stored.name}"
+        files.put(str(found.path), f"{root}/{stored.folder_name}", recursive=found.path.is_dir())
+    return f"{output.rstrip('/')}/{stored.folder_name}"
 
 
 def _told(error: Exception) -> str:

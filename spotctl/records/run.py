@@ -24,14 +24,14 @@ from zipfile import BadZipFile
 
 from spotctl.errors import LedgerError
 from spotctl.home import default_root as default_root
-from spotctl.timesource import pause, stopwatch, wall_clock
+from spotctl.timesource import sleep, stopwatch, wall_clock
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pricing_data.model.capacity_spells import Observations
     from pricing_data.model.market import Market, PriceHistory
-    from spotctl.control.entries import Ask
+    from spotctl.control.entries import UserRequest
     from spotctl.control.state import State
     from spotctl.records.ledger import Ledger
 
@@ -112,7 +112,7 @@ class Run:
     def state(self) -> State:
         """The fold of the record, without estimates of evictions."""
         from pricing_data.model.market import PriceHistory
-        from spotctl.control.drive import fold
+        from spotctl.control.drive import fold_entries
 
         ledger = self.ledger()
         try:
@@ -121,7 +121,7 @@ class Run:
             ledger.close()
         if not entries:
             raise LedgerError(f"{self.folder}: the run never began")
-        return fold(entries, PriceHistory())
+        return fold_entries(entries, PriceHistory())
 
     def began_at(self) -> float:
         """The wall clock of its first entry. Raises LedgerError where there is none."""
@@ -144,7 +144,7 @@ class Run:
         """Whether a process runs the job of this run now."""
         return is_held(self.folder.parent / "lock")
 
-    def ask(self, ask: Ask) -> None:
+    def ask(self, ask: UserRequest) -> None:
         """Leave a request for the process that runs it."""
         ledger = self.ledger()
         try:
@@ -193,14 +193,16 @@ class Run:
         from pricing_data.model.market import PriceHistory, Series
 
         found = self._load("times", "prices")
-        return PriceHistory.of({market: Series(*columns) for market, columns in found.items()})
+        return PriceHistory.from_series({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
         """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
         from pricing_data.model.capacity_spells import Observations, Spells
 
         found = self._load("spells")
-        return Observations.of({market: Spells.of(*spells) for market, (spells,) in found.items()})
+        return Observations.from_spells(
+            {market: Spells.from_columns(*spells) for market, (spells,) in found.items()}
+        )
 
     def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
         import numpy as np
@@ -311,7 +313,7 @@ def held(lock: Path) -> Iterator[None]:
             while not _taken(file, fcntl.LOCK_EX):
                 if stopwatch() > until:
                     raise JobLocked(lock.parent.name)
-                pause(_LOOKS_TAKE_S / 20)
+                sleep(_LOOKS_TAKE_S / 20)
             if _is_still(file, lock):
                 yield
                 return

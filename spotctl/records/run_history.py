@@ -96,7 +96,7 @@ def waits_of(run: Run, state: State) -> tuple[RecordedStall, ...]:
     """Returns what processes of its machines take longer over than ever, as they say themselves."""
     from agileml.node.agent.watchdog import recorded_stalls
 
-    live = {instance.name for instance in state.live()}
+    live = {instance.name for instance in state.live_instances()}
     return tuple(wait for wait in recorded_stalls(run.machines) if wait.machine in live) if live else ()
 
 

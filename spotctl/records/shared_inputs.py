@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import agileml
-from spotctl.timesource import pause, wall_clock
+from spotctl.timesource import sleep, wall_clock
 
 if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
     from agileml.data.fingerprints import Fingerprints, Stat
-    from agileml.job import Job
+    from agileml.job import TrainingJob
     from agileml.model_shape import Shape
 
 CLAIM: Final = "input"
@@ -60,14 +60,14 @@ class InputStore:
         self.folder = root / "inputs"
 
     def cut(
-        self, job: Job, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
+        self, job: TrainingJob, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
     ) -> tuple[str, Shape]:
         """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it where nobody has.
 
         The run claims it first. ``check`` is called now and then and may raise to give up. Raises
         ApplicationError where the input is not what the application expects, or changes meanwhile.
         """
-        from agileml.data.shards import Input
+        from agileml.data.shards import ShardReader
         from spotctl.records.ledger import sync_folder
 
         before = self._fingerprint(source, check)
@@ -84,9 +84,11 @@ class InputStore:
                 raise
             os.utime(place / _ABOUT)
             self._remember(before)
-            return str(place), Input(place).shape
+            return str(place), ShardReader(place).shape
 
-    def _cut(self, job: Job, source: str, key: str, before: Fingerprints, check: Callable[[], None]) -> None:
+    def _cut(
+        self, job: TrainingJob, source: str, key: str, before: Fingerprints, check: Callable[[], None]
+    ) -> None:
         """Cuts aside, and puts it in its place when it is whole and on the disk."""
         from agileml.api import ApplicationError
         from agileml.data.fingerprints import changed_since
@@ -162,7 +164,7 @@ class InputStore:
                         yield
                         return
                 check()
-                pause(_LOOK_EVERY_S)
+                sleep(_LOOK_EVERY_S)
         finally:
             with suppress(OSError):
                 self.folder.rmdir()  # if there is nothing in it
@@ -196,7 +198,7 @@ class InputStore:
 
     def _fingerprint(self, source: str, check: Callable[[], None]) -> Fingerprints:
         """Remembers digests, so that a large file is read for its digest once."""
-        from agileml.data.fingerprints import fingerprint
+        from agileml.data.fingerprints import fingerprint_input
 
         remembered = self._digests()
 
@@ -204,7 +206,7 @@ class InputStore:
             kept = remembered.get(name)
             return str(kept[1]) if kept is not None and tuple(kept[0]) == stat else None
 
-        return fingerprint(source, known, int(wall_clock() * 1e9), check)
+        return fingerprint_input(source, known, int(wall_clock() * 1e9), check)
 
     def _remember(self, found: Fingerprints) -> None:
         if not (found.settled and found.stats):
@@ -233,7 +235,7 @@ def claim_of(run_folder: Path) -> str | None:
         return None
 
 
-def key_of(job: Job, content: Fingerprints) -> str:
+def key_of(job: TrainingJob, content: Fingerprints) -> str:
     """Returns the name of an input, which follows from all that cutting it depends on."""
     from agileml.data.fingerprints import digest_of, digest_of_package
 
@@ -249,7 +251,7 @@ def key_of(job: Job, content: Fingerprints) -> str:
     return digest_of(parts)
 
 
-def _source_of(job: Job) -> list[str]:
+def _source_of(job: TrainingJob) -> list[str]:
     job.make_application()
     return source_of_application(job.application, Path(job.program) if job.program else None)
 

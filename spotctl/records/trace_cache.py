@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from pricing_data.formats import csv_columns, large_csv, layouts, quality, traces
 from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.quality import Example, Finding, Flaw
+from pricing_data.formats.quality import Example, Flaw, FlawFinding
 from pricing_data.formats.traces import Filter, Recording, SortedFile, read_rows, read_trace, sort_markets
 from pricing_data.model import market
 from pricing_data.model.market import Market
@@ -79,7 +79,7 @@ def read_trace_once(
         kept = sort_markets(read_rows(path, label=label))
         if _name(path) == name:  # else it changed meanwhile
             _keep(folder / f"{name}.prices", kept)
-    return kept.pick(only)
+    return kept.pick_markets(only)
 
 
 def _name(path: Path) -> str | None:
@@ -132,8 +132,8 @@ def _load(path: Path, label: str) -> SortedFile | None:
     return found
 
 
-def _finding(flaw: str, count: int, examples: Sequence[Sequence[Any]]) -> Finding:
-    return Finding(Flaw(flaw), count, tuple(Example(line, text) for line, text in examples))
+def _finding(flaw: str, count: int, examples: Sequence[Sequence[Any]]) -> FlawFinding:
+    return FlawFinding(Flaw(flaw), count, tuple(Example(line, text) for line, text in examples))
 
 
 def _keep(path: Path, found: SortedFile) -> None:
@@ -164,7 +164,7 @@ def _keep(path: Path, found: SortedFile) -> None:
             partial.unlink()
 
 
-def _examples(found: Finding) -> list[tuple[int, str]]:
+def _examples(found: FlawFinding) -> list[tuple[int, str]]:
     return [(one.line, one.text) for one in found.examples]
 
 

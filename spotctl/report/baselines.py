@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from bidbrain.bidding.on_demand_cost import MachineType, Rental, Workload, cheapest_rental
 from bidbrain.model import ScalingModel
 from pricing_data.model.market import Refund
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.report.summary import AS_FAST, CHEAPEST
 
@@ -65,8 +65,12 @@ def run_baselines(state: State) -> Baselines | None:
     lasted = 0 if started is None else over - started
     if state.work_done <= 0 or lasted <= 0 or not state.worked:
         return None
-    speeds = state.speeds()
-    scaling = terms.scaling if state.believed is None else state.believed.scaling(terms.scaling)
+    speeds = state.machine_speeds()
+    scaling = (
+        terms.scaling
+        if state.trusted_measurements is None
+        else state.trusted_measurements.fit_scaling(terms.scaling)
+    )
     machines = max(1.0, sum(state.worked.values()) / lasted)
     alone = sum(seconds * speeds[kind] for kind, seconds in state.worked.items())
     pace = state.work_done / (alone * scaling.efficiency(machines))
@@ -75,7 +79,7 @@ def run_baselines(state: State) -> Baselines | None:
 
 
 def find_baselines(
-    terms: Terms,
+    terms: RunSpec,
     speeds: Mapping[str, float],
     scaling: ScalingModel,
     core_seconds: float,
@@ -86,8 +90,9 @@ def find_baselines(
 ) -> Baselines | None:
     """Returns both baselines for ``core_seconds`` of work that takes ``took_s`` from the start of the job.
 
-    ``speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so that
-    billing steps are paid to their end; parts of it are paid for as parts. None where nothing would be done.
+    ``machine_speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so
+    that billing steps are paid to their end; parts of it are paid for as parts. None where nothing would be
+    done.
     """
     types = _machine_types(terms, speeds, whole=whole)
     work = Workload(core_seconds, scaling, terms.start_s, terms.most_machines)
@@ -99,7 +104,7 @@ def find_baselines(
     return Baselines(cheapest_rental(types, work, took_s), cheapest, deadline_s, pace)
 
 
-def _machine_types(terms: Terms, speeds: Mapping[str, float], *, whole: bool) -> tuple[MachineType, ...]:
+def _machine_types(terms: RunSpec, speeds: Mapping[str, float], *, whole: bool) -> tuple[MachineType, ...]:
     """Each type that the job may use, where it is cheapest on demand."""
     found: dict[tuple[str, str], MachineType] = {}
     for tradable in (*terms.spot, terms.reliable):

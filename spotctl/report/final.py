@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bidbrain.performance.scaling_fit import Measured
-from pricing_data.model.units import HOUR_S, format_instant, format_micros, later
-from spotctl.control.entries import Outcome
+from bidbrain.performance.scaling_fit import MeasuredScaling
+from pricing_data.model.units import HOUR_S, format_instant, format_micros, seconds_after
+from spotctl.control.entries import RunOutcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines
 from spotctl.report.fold import Account, account, ended_at, evictions, saved
@@ -60,7 +60,7 @@ def final_object(
         "run": state.terms.run,
         "state": closed.outcome.value,
         "why": closed.why,
-        "died_of": died_of if closed.outcome is Outcome.FAILED else None,
+        "died_of": died_of if closed.outcome is RunOutcome.FAILED else None,
         "exit_code": closed.exit_code,
         "prices": state.terms.prices,
         "money": MONEY,
@@ -68,7 +68,7 @@ def final_object(
         "seed": state.terms.seed,
         "started": format_instant(state.terms.start),
         "ended": format_instant(ended),
-        "ended_at_latest": state.over_unseen,
+        "ended_at_latest": state.end_time_unknown,
         "work_done": round(state.work_done, 3),
         "engine": state.terms.engine.kind,
         "clocks": state.clock,
@@ -98,7 +98,9 @@ def final_object(
         "restarts": state.restarts,
         "stage_transitions": state.stage_transitions,
         "decisions": state.decisions,
-        "measured": None if state.believed is None else _measured(state, state.believed),
+        "measured": None
+        if state.trusted_measurements is None
+        else _measured(state, state.trusted_measurements),
         "instances_left": left,
         "model": state.model,
         "ledger": str(ledger),
@@ -168,15 +170,15 @@ def expectation_document(state: State) -> dict[str, Any] | None:
     return {
         "cost": format_micros(plan.cost),
         "seconds": round(plan.seconds, 3),
-        "finish": format_instant(later(state.terms.start, plan.seconds)),
+        "finish": format_instant(seconds_after(state.terms.start, plan.seconds)),
         "evictions": plan.evictions,
         "machines": plan.machines,
     }
 
 
-def _measured(state: State, measured: Measured) -> dict[str, Any]:
+def _measured(state: State, measured: MeasuredScaling) -> dict[str, Any]:
     """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
-    found, nominal = measured.scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    found, nominal = measured.fit_scaling(state.terms.scaling), dict(measured.speeds.nominal)
     tradables = (*state.terms.spot, state.terms.reliable)
     cores = {t.market.instance_type: t.cores for t in tradables}
     return {
@@ -191,7 +193,7 @@ def _measured(state: State, measured: Measured) -> dict[str, Any]:
                 "low": round(speed.low, 4),
                 "high": round(speed.high, 4),
             }
-            for name, speed in measured.fitted().items()
+            for name, speed in measured.fit_speeds().items()
         },
     }
 

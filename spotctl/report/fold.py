@@ -10,8 +10,8 @@ from bidbrain.bidding.on_demand_cost import Rental
 from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd
-from spotctl.control.billing import InstanceBill, Spending, bills, spent
-from spotctl.control.entries import Outcome
+from spotctl.control.billing import CostBreakdown, InstanceBill, cost_so_far, instance_bills
+from spotctl.control.entries import RunOutcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines, run_baselines
 
@@ -25,7 +25,7 @@ _WHOLE_S: Final = 1
 class Account:
     """One run's money, and what the same work would have cost on demand."""
 
-    spending: Spending
+    spending: CostBreakdown
     baselines: Baselines | None
     """None where no work was done that could be compared."""
     bills: tuple[InstanceBill, ...]
@@ -64,7 +64,7 @@ class Eviction:
 def evictions(state: State) -> Iterator[Eviction]:
     """One for each allocation that was warned; as many as ``State.evicted_allocations`` counts."""
     for allocation in state.allocations.values():
-        members = state.of(allocation.name)
+        members = state.instances_of(allocation.name)
         warned = [member.warned_at for member in members if member.warned_at is not None]
         if warned:
             taken = sum(member.end is End.EVICTED for member in members)
@@ -75,7 +75,7 @@ def account(state: State) -> Account:
     """The account of a run, finished or not."""
     baselines, limit = run_baselines(state), not_comparable(state)
     reason = _no_savings_reason(state, baselines) or limit
-    return Account(spent(state), baselines, tuple(bills(state)), reason, limit)
+    return Account(cost_so_far(state), baselines, tuple(instance_bills(state)), reason, limit)
 
 
 def not_comparable(state: State) -> str | None:
@@ -95,13 +95,13 @@ def not_comparable(state: State) -> str | None:
 
 def work_possible(state: State) -> float:
     """Returns the core-seconds that all billed machines can do from their start to their end."""
-    speeds = state.speeds()
+    speeds = state.machine_speeds()
     possible = 0.0
     for instance in state.instances.values():
         if instance.running_at is not None:
             ended = state.now if instance.ended_at is None else instance.ended_at
             market = state.allocations[instance.allocation].market
-            rate = max(speeds[market.instance_type], state.terms.tradable(market).nu)
+            rate = max(speeds[market.instance_type], state.terms.market_option(market).nu)
             possible += rate * (max(0, ended - instance.running_at) + _WHOLE_S)
     return possible
 
@@ -111,9 +111,9 @@ def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:
     closed = state.closed
     if closed is None:
         return "it has not ended"
-    if closed.outcome is Outcome.FAILED:
+    if closed.outcome is RunOutcome.FAILED:
         return "it failed"
-    if closed.outcome is not Outcome.DONE:
+    if closed.outcome is not RunOutcome.DONE:
         return f"it was {closed.outcome.value}"
     return "it did no work that could be compared" if baselines is None else None
 
@@ -123,5 +123,5 @@ def ended_at(state: State) -> Instant:
     nobody was there."""
     if state.training_over_at is None:
         return state.now
-    ends = (instance.ended_at for instance in state.gone())
+    ends = (instance.ended_at for instance in state.ended_instances())
     return Instant(max([state.training_over_at, *(at for at in ends if at is not None)]))

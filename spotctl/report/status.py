@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.model.units import Instant, format_instant
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone
 from spotctl.report.fold import account, evictions
@@ -54,7 +54,7 @@ def status_document(
     }
 
 
-def unit(terms: Terms) -> str:
+def unit(terms: RunSpec) -> str:
     """What its progress is counted in: a command counts as its program does."""
     return terms.engine.unit
 
@@ -66,7 +66,7 @@ def clocks(state: State) -> str:
 
 
 def _held(state: State, name: str) -> bool:
-    return any(instance.live for instance in state.of(name))
+    return any(instance.is_live for instance in state.instances_of(name))
 
 
 def _allocation(state: State, name: str) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def _allocation(state: State, name: str) -> dict[str, Any]:
         "market": str(allocation.market),
         "bid": None if allocation.bid is None else f"{allocation.bid:.6f}",
         "beta": allocation.beta,
-        "instances": {instance.name: instance.life.value for instance in state.of(name) if instance.live},
+        "instances": {
+            instance.name: instance.life.value for instance in state.instances_of(name) if instance.is_live
+        },
     }
 
 

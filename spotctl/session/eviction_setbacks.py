@@ -1,4 +1,4 @@
-"""What evictions are expected to cost a command, as it would be started now. Pure.
+"""Estimates what evictions cost a command, as it would be started now. Pure.
 
 h    per second   hazard of the first purchase, from its eviction probability within an hour
 x    seconds      from the start of a machine to the end of the work, undisturbed
@@ -24,10 +24,12 @@ _MATTERS: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Setbacks:
-    """``life_s``: expected between evictions; ``setup_s``: from a request to the first new step on a machine.
+    """Holds what evictions are expected to cost.
 
-    ``anew_s``, ``anew_cost``, ``evictions``: what is expected of a program that keeps nothing; None where
-    nobody says how much work it is. ``keeps``: whether it writes checkpoints; None: its file does not say.
+    ``life_s``: expected between evictions; ``setup_s``: from a request to the first new step on a machine.
+    ``anew_s``, ``anew_cost``, ``evictions``: expected for a program that keeps nothing; None where the amount
+    of
+    work is unknown. ``keeps``: whether it writes checkpoints; None: its file does not say.
     """
 
     life_s: Seconds
@@ -39,17 +41,17 @@ class Setbacks:
 
     @property
     def too_short_lived(self) -> bool:
-        """Whether a machine is expected to go before its program does anything new."""
+        """Tells whether a machine is expected to go before its program does anything new."""
         return self.life_s < self.setup_s
 
 
 def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Setbacks | None:
-    """Returns what to expect of the first purchase in ``ahead``.
+    """Estimates the setbacks of the first purchase in ``ahead``.
 
-    None of an elastic job, whose reliable machines keep what it does, and where nothing would be bought.
+    None for an elastic job, whose reliable machines hold its state, and where nothing would be bought.
     """
     terms = state.terms
-    chosen = _chosen(ahead)
+    chosen = _first_purchase(ahead)
     if chosen is None or not terms.engine.relies_on_checkpoints:
         return None
     hazard = 0.0 if chosen.bid_delta is None else -math.log(max(1 - chosen.beta, 1e-9)) / HOUR_S
@@ -58,7 +60,7 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
     plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
     if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
         return plain
-    run_s = ahead.work / terms.tradable(chosen.market).nu
+    run_s = ahead.work / terms.market_option(chosen.market).nu
     evictions = math.expm1(min(hazard * (begins_s + run_s), 700.0))
     busy_s = evictions / hazard if hazard > 0 else begins_s + run_s
     rate = ahead.expected_cost / ahead.expected_s
@@ -72,12 +74,12 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
     )
 
 
-def matters(setbacks: Setbacks, ahead: CostForecast) -> bool:
-    """Whether keeping nothing makes the job take longer by what nobody would overlook."""
+def is_significant(setbacks: Setbacks, ahead: CostForecast) -> bool:
+    """Tells whether keeping nothing makes the job noticeably longer: by more than a tenth."""
     return setbacks.anew_s is None or setbacks.anew_s > _MATTERS * ahead.expected_s
 
 
-def _chosen(ahead: CostForecast) -> Candidate | None:
-    """What the first decision would buy."""
+def _first_purchase(ahead: CostForecast) -> Candidate | None:
+    """Returns what the first decision would buy."""
     bought = (w for w in ahead.decisions[0].weighed if w.chosen and w.market is not None)
     return next(bought, None)

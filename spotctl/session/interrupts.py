@@ -1,7 +1,6 @@
-"""What people ask of a running job: signals, Ctrl-C, and requests left in its ledger by other processes.
+"""Collects what users ask of a running job: signals, Ctrl-C, and requests that other processes leave.
 
-A person who is asked something answers beside the run, in a thread: prices, decisions and machines do not
-wait for anybody.
+A thread beside the run waits for the answer to a question: prices, decisions and machines wait for nobody.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from threading import Event, Thread
 from types import FrameType
 from typing import Final, Literal, Protocol
 
-from spotctl.control.entries import Ask
+from spotctl.control.entries import UserRequest
 from spotctl.records import background
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import Run
@@ -23,7 +22,7 @@ from spotctl.timesource import stopwatch
 
 _LOOK_EVERY_S: Final = 0.2
 _AT_ONCE_S: Final = 0.05
-"""Who needs no person to answer has answered by then."""
+"""A watcher that need not ask a person has answered by then."""
 CLOSED: Final = "its terminal was closed"
 KILLED: Final = "the process in front of it was killed"
 LEFT: Final = "it was left running"
@@ -33,11 +32,13 @@ Answer = Literal["continue", "cancel", "down", "detach"]
 
 
 @contextmanager
-def signalled(hear: Callable[[int], None], log: Path | None = None, *, views: bool = False) -> Iterator[None]:
-    """While inside, ``hear`` is told of SIGINT, SIGTERM and SIGHUP; with ``views`` of Ctrl-Z and its end too.
+def handle_signals(
+    hear: Callable[[int], None], log: Path | None = None, *, views: bool = False
+) -> Iterator[None]:
+    """Passes SIGINT, SIGTERM and SIGHUP to ``hear`` while inside; with ``views`` Ctrl-Z and its end too.
 
-    Of a terminal that was closed (SIGHUP) nothing can be read and nothing written to it any more: what led
-    there leads to ``log`` from then on, or nowhere. Under ``nohup`` that signal is ignored, and stays so.
+    A closed terminal (SIGHUP) can be neither read nor written any more: its streams lead to ``log`` from then
+    on, or nowhere. Under ``nohup`` that signal is ignored, and stays so.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -59,33 +60,33 @@ def signalled(hear: Callable[[int], None], log: Path | None = None, *, views: bo
             signal.signal(number, handler)
 
 
-class Watcher(Protocol):
-    """Who watches a run, and answers for it."""
+class InterruptHandler(Protocol):
+    """Watches a run, and answers questions about it."""
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
-        """Ctrl-C was pressed: what is wanted? Without a terminal the answer is "cancel".
+        """Asks what to do after Ctrl-C; without a terminal the answer is "cancel".
 
-        May take as long as it likes; once ``withdrawn`` is set nobody waits for the answer any more.
+        May take as long as it likes; once ``withdrawn`` is set nothing waits for the answer any more.
         """
         ...
 
     def leave(self, why: str) -> None:
-        """The run goes on without a terminal."""
+        """Notes that the run goes on without a terminal."""
         ...
 
     def suspend(self) -> None:
-        """Somebody else has the terminal for a while."""
+        """Yields the terminal to another program for a while."""
         ...
 
     def resume(self) -> None:
-        """The terminal is the run's again."""
+        """Takes the terminal back for the run."""
         ...
 
 
 class _Question(Thread):
-    """Put to whoever watches. ``answer``: None until there is one."""
+    """Asks the watcher. ``answer``: None until there is one."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: InterruptHandler) -> None:
         super().__init__(name="question", daemon=True)
         self.answer: Answer | None = None
         self.withdrawn = Event()
@@ -98,12 +99,12 @@ class _Question(Thread):
 
 
 class Interrupts:
-    """Called by the world when all that it gave before is on record; gives what was asked since.
+    """Returns new requests; the world calls it once all earlier ones are on record.
 
-    ``run``: of which the terminal is; None where signals are somebody else's affair.
+    ``run``: the run whose terminal this is; None where something else handles signals.
     """
 
-    def __init__(self, ledger: Ledger, watcher: Watcher, run: Run | None = None) -> None:
+    def __init__(self, ledger: Ledger, watcher: InterruptHandler, run: Run | None = None) -> None:
         self._ledger = ledger
         self._watcher = watcher
         self._run = run
@@ -114,68 +115,68 @@ class Interrupts:
         self._looked = 0.0
 
     @property
-    def asking(self) -> bool:
-        """Whether somebody has still to answer."""
+    def is_asking(self) -> bool:
+        """Tells whether a question is still open."""
         return self._question is not None
 
-    def __call__(self) -> tuple[Ask, ...]:
-        asks = (*self._signalled(), *self._answered(), *self._left_in_ledger())
+    def __call__(self) -> tuple[UserRequest, ...]:
+        asks = (*self._requests_by_signal(), *self._requests_by_answer(), *self._requests_in_ledger())
         self._stop_asked = self._stop_asked or bool(asks)
         return asks
 
     @property
     def stop_asked(self) -> bool:
-        """Whether anybody asked the run to end, be it too late to be taken up."""
+        """Tells whether anybody asked the run to end, even if too late to be acted upon."""
         heard = any(number in (signal.SIGINT, signal.SIGTERM) for number in self._heard)
         return self._stop_asked or heard or any(self._ledger.asks(self._given))
 
     @property
     def asks_taken(self) -> int:
-        """The number of the last request on record that was taken up."""
+        """Returns the number of the last recorded request that was taken up."""
         return self._given
 
     @contextmanager
-    def caught(self) -> Iterator[None]:
-        """While inside, SIGINT asks the watcher and SIGTERM is a graceful cancel.
+    def catch_signals(self) -> Iterator[None]:
+        """Makes SIGINT ask the watcher and SIGTERM cancel gracefully, while inside.
 
-        The run goes on where its terminal is closed. A question is withdrawn at the end.
+        The run goes on if its terminal is closed. An open question is withdrawn at the end.
         """
-        with self._signals():
+        with self._signal_handlers():
             try:
                 yield
             finally:
-                self._withdraw()
+                self._withdraw_question()
 
-    def _signals(self) -> AbstractContextManager[None]:
+    def _signal_handlers(self) -> AbstractContextManager[None]:
         log = None if self._run is None else background.log_of(self._run)
-        return signalled(self._heard.append, log, views=True)
+        return handle_signals(self._heard.append, log, views=True)
 
-    def _signalled(self) -> Iterator[Ask]:
+    def _requests_by_signal(self) -> Iterator[UserRequest]:
         while self._heard:
             number = self._heard.pop(0)
             if number == signal.SIGTERM:
-                self._take_back()
-                yield Ask.CANCEL
+                self._resume_view()
+                yield UserRequest.CANCEL
             elif number == signal.SIGHUP:
-                self._withdraw()
+                self._withdraw_question()
                 self._watcher.leave(CLOSED)
             elif number == signal.SIGINT:
-                yield from self._interrupted()
+                yield from self._on_ctrl_c()
             elif number == signal.SIGTSTP:
-                self._withdraw()  # what is typed now is the shell's
+                self._withdraw_question()  # what is typed now is the shell's
                 self._watcher.suspend()
             elif number == signal.SIGCONT and background.has_terminal():
                 self._watcher.resume()
 
-    def _interrupted(self) -> Iterator[Ask]:
-        """A second Ctrl-C, while the question of the first one is open, is a graceful cancel."""
+    def _on_ctrl_c(self) -> Iterator[UserRequest]:
+        """Asks what to do. A second Ctrl-C, while the question of the first one is open, cancels gracefully."""
         if self._question is None:
             self._question = _Question(self._watcher)
         else:
-            self._take_back()
-            yield Ask.CANCEL
+            self._resume_view()
+            yield UserRequest.CANCEL
 
-    def _answered(self) -> Iterator[Ask]:
+    def _requests_by_answer(self) -> Iterator[UserRequest]:
         answer = None if self._question is None else self._question.answer
         if answer is None:
             return
@@ -183,22 +184,25 @@ class Interrupts:
         if answer == "detach":
             self._watcher.leave(LEFT)
         elif answer != "continue":
-            yield Ask(answer)
+            yield UserRequest(answer)
 
-    def _take_back(self) -> None:
-        """Show the run again, if somebody was asked instead."""
+    def _resume_view(self) -> None:
+        """Shows the run again, if a question took its place."""
         if self._question is not None:
-            self._withdraw()
+            self._withdraw_question()
             self._watcher.resume()
 
-    def _withdraw(self) -> None:
+    def _withdraw_question(self) -> None:
         if self._question is not None:
             self._question.withdrawn.set()
             self._question.join(_LOOK_EVERY_S)
             self._question = None
 
-    def _left_in_ledger(self) -> Iterator[Ask]:
-        """Noted as taken up only once it is on record: after a death in between it is given again."""
+    def _requests_in_ledger(self) -> Iterator[UserRequest]:
+        """Yields requests of other processes.
+
+        Notes them as taken up only once they are on record: after a death in between they are given again.
+        """
         if stopwatch() - self._looked < _LOOK_EVERY_S:
             return
         self._looked = stopwatch()
@@ -207,4 +211,4 @@ class Interrupts:
             self._noted = self._given
         for number, what in self._ledger.asks(after=self._given):
             self._given = number
-            yield Ask(what)
+            yield UserRequest(what)

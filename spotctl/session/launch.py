@@ -1,4 +1,4 @@
-"""Launching, resuming and ending runs: the shell around the loop. What the verbs of the CLI call.
+"""Launches, resumes and ends runs: the shell around the loop, which the verbs of the CLI call.
 
 It takes the job's lock, opens the ledger, builds a world, drives, and afterwards counts what is left. It
 decides nothing about machines or money.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.drive import drive, fold
+from spotctl.control.drive import drive, fold_entries
 from spotctl.control.evolve import evolve
 from spotctl.control.state import Phase, State
 from spotctl.engines.scoring import INTERRUPTED, Scoring, limit_s
@@ -23,27 +23,27 @@ from spotctl.records import background
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import JobLocked, Run, Runs, held, is_held
 from spotctl.report.final import Score, Unscored, final_object, with_score
-from spotctl.session.interrupts import Interrupts, Watcher
+from spotctl.session.interrupts import InterruptHandler, Interrupts
 from spotctl.session.launch_plan import JobPlan, expectation_of, plan_launch
-from spotctl.session.open import Observer as OfRuns
-from spotctl.session.open import begin as begin_run
-from spotctl.session.open import has_begun, reopen, runs_of, settings_of, undriven_now
+from spotctl.session.open import RunObserver as OfRuns
+from spotctl.session.open import create_run as begin_run
+from spotctl.session.open import has_begun, reopen_run, runs_of, settings_of, undriven_now
 from spotctl.session.stop_signals import StopSignals
-from spotctl.timesource import PacedTime, VirtualTime, pause, wall_clock
+from spotctl.timesource import PacedTime, VirtualTime, sleep, wall_clock
 from spotctl.worlds.built import BuiltWorld
 
 _FOLLOW_EVERY_S = 0.2
 
 
-class Observer(Watcher, OfRuns, Protocol):
-    """Who watches a run, and who is asked when Ctrl-C is pressed."""
+class LaunchObserver(InterruptHandler, OfRuns, Protocol):
+    """Watches a run, and answers when Ctrl-C is pressed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """How a run ended. ``final`` is the object of ``launch --json``, whose model was not scored yet.
+class FinishedRun:
+    """Describes how a run ended. ``final`` is the object of ``launch --json``, its model not yet scored.
 
-    ``scoring``: how to do that, or why it is not done; None where there is nothing to score.
+    ``scoring``: how to score the model, or why that is not done; None where there is nothing to score.
     """
 
     final: dict[str, Any]
@@ -52,32 +52,36 @@ class Finished:
     scoring: Scoring | Unscored | None = None
     scoring_limit_s: float = 0.0
     asks_taken: int = 0
-    """The number of the last request that was answered; later ones end the scoring."""
+    """Number of the last request that was answered; later ones end the scoring."""
 
     @property
-    def to_score(self) -> bool:
-        """Whether there is a model that scoring will take time for."""
+    def has_scoring(self) -> bool:
+        """Tells whether there is a model that takes time to score."""
         return isinstance(self.scoring, Scoring)
 
-    def scored(self, interrupted: bool = False) -> dict[str, Any]:
+    def score_model(self, interrupted: bool = False) -> dict[str, Any]:
         """Scores the model, within ``scoring_limit_s``, and returns the whole final object.
 
-        KeyboardInterrupt only ends the scoring; ``interrupted``: it came before.
+        KeyboardInterrupt only ends the scoring; ``interrupted``: it came before scoring began.
         """
         if self.scoring is None:
             return self.final
         if isinstance(self.scoring, Unscored):
             return with_score(self.final, self.scoring)
         try:
-            return with_score(self.final, Unscored(INTERRUPTED) if interrupted else self._score(self.scoring))
+            return with_score(
+                self.final, Unscored(INTERRUPTED) if interrupted else self._run_scoring(self.scoring)
+            )
         except KeyboardInterrupt:
             return with_score(self.final, Unscored(INTERRUPTED))
 
-    def _score(self, scoring: Scoring) -> Score | Unscored:
+    def _run_scoring(self, scoring: Scoring) -> Score | Unscored:
         ledger = self.run.ledger()
         try:
             with held(self.run.scoring_lock):
-                return scoring.run(self.scoring_limit_s, lambda: any(ledger.asks(after=self.asks_taken)))
+                return scoring.score_model(
+                    self.scoring_limit_s, lambda: any(ledger.asks(after=self.asks_taken))
+                )
         finally:
             ledger.close()
 
@@ -89,70 +93,74 @@ class Finished:
 def launch(
     spec: JobSpec,
     options: LaunchOptions,
-    observer: Observer,
+    observer: LaunchObserver,
     signals: StopSignals | None = None,
     plan: JobPlan | None = None,
-) -> Finished:
-    """Run a job to its end, going on with its last run where that was never closed.
+) -> FinishedRun:
+    """Runs a job to its end, resuming its last run where that was never closed.
 
-    A new run begins as ``plan`` says, which was made and checked of the same job and options; None: one is
-    made now. When this returns the record is closed, its machines are gone and another run may begin.
-    ``signals`` are held back then: the caller releases them when it has said how the run ended. Raises
-    NothingToDo or AlreadyRunning where another process runs it, UsageError where an unfinished run has other
-    settings.
+    A new run begins as ``plan`` says, made and checked for the same job and options; None: a plan is made
+    now.
+    On return the record is closed, the run's machines are gone and another run may begin. ``signals`` are
+    then
+    deferred: the caller delivers them when it has said how the run ended. Raises NothingToDo or
+    AlreadyRunning
+    where another process runs the job, UsageError where an unfinished run has other settings.
     """
     settings = Settings.of(spec, options)
     runs = runs_of(settings.world)
     try:
         with runs.lock(settings.spec.name):
-            return _run(runs, settings, observer, signals or StopSignals(), plan)
+            return _launch_locked(runs, settings, observer, signals or StopSignals(), plan)
     except JobLocked:
         return _already_running(runs, settings, options.if_running, observer)
 
 
-def end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
-    """Have a run cancelled or taken down: by the process that runs it, or by this one where there is none.
+def end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedRun | None:
+    """Cancels a run or takes it down: in the process that runs it, or in this one where there is none.
 
-    None where another process was asked: ``follow`` says when it is done. Raises NothingToDo where the run
-    had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that nobody works with.
+    Returns None where another process was asked: ``follow_run`` shows when it is done. Raises NothingToDo
+    where the
+    run had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that no process works
+    with.
     """
     try:
-        return _end(run, ask, observer)
+        return _end_run(run, ask, observer)
     except NothingToDo:
         raise
     except Exception as error:  # a record, a trace or an input that is gone, a full disk, a bug
-        if ask is e.Ask.DOWN:
+        if ask is e.UserRequest.DOWN:
             _take_machines(run, error)
         raise
 
 
-def _end(run: Run, ask: e.Ask, observer: Observer) -> Finished | None:
+def _end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedRun | None:
     runs = Runs(run.folder.parents[2])
     state = run.state()
     if state.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
-        run.ask(ask)  # the run has ended, the scoring of its model does now
+        run.ask(ask)  # the run has ended, but the scoring of its model has not
     _refuse_ended(run, state)
     run.ask(ask)
     try:
         with runs.lock(run.name):
             forgotten = NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
-            if not run.ledger_path.exists():  # the process that was asked has seen to it
+            if not run.ledger_path.exists():  # the process that was asked has removed it
                 raise forgotten
             state = run.state()
             if state.closed is not None:
-                return None  # the process that was asked is done with it already
+                return None  # the process that was asked has closed it already
             if not has_begun(run):
                 run.discard()
                 raise forgotten
-            return _resume(run, settings_of(run), observer, StopSignals())
+            return _resume_run(run, settings_of(run), observer, StopSignals())
     except JobLocked:
         return None
 
 
 def _take_machines(run: Run, because: Exception) -> None:
-    """End what is left of the machines of a run that cannot be closed ``because`` of something.
+    """Ends the machines of a run that cannot be closed ``because`` of an error.
 
-    Raises SpotctlError to say so; returns where another process runs the job, whose machines they are.
+    Raises SpotctlError to report it; returns where another process runs the job and owns the machines.
     """
     from agileml.node.hosts.local import LocalHost  # processes, only where they are wanted
 
@@ -168,8 +176,8 @@ def _take_machines(run: Run, because: Exception) -> None:
     raise SpotctlError(f"its machines have ended, its bill has not: {told}") from because
 
 
-def follow(run: Run, observer: Observer) -> State:
-    """Watch a run that another process drives until it is closed; its final state.
+def follow_run(run: Run, observer: LaunchObserver) -> State:
+    """Watches a run that another process drives until it is closed; returns its final state.
 
     Raises LedgerError where that process goes away before the run is closed.
     """
@@ -181,11 +189,13 @@ def follow(run: Run, observer: Observer) -> State:
             live = run.is_live()
             for row in ledger.rows(after=seen):
                 seen = row.number
-                state = fold((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
+                state = (
+                    fold_entries((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
+                )
                 observer.on_entry(state, row.entry)
             if not live and (state is None or state.phase is not Phase.CLOSED):
                 raise LedgerError(f"the process that ran {run.name} is gone; launch it again to go on")
-            pause(_FOLLOW_EVERY_S)
+            sleep(_FOLLOW_EVERY_S)
         return state
     finally:
         ledger.close()
@@ -194,26 +204,26 @@ def follow(run: Run, observer: Observer) -> State:
 # ---- one process, one run -----------------------------------------------------------------------
 
 
-def _run(
-    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
-) -> Finished:
+def _launch_locked(
+    runs: Runs, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
+) -> FinishedRun:
     unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
     if unfinished is not None and not has_begun(unfinished):
-        unfinished.discard()  # whoever made it was refused or killed before it asked for anything
+        unfinished.discard()  # its process was refused or killed before it asked for anything
         unfinished = None
     if unfinished is None:
-        return _begin(runs, settings, observer, signals, plan)
+        return _begin_run(runs, settings, observer, signals, plan)
     if settings_of(unfinished) != settings:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
             f"it as before to go on with it, or end it with: spotctl down {settings.spec.name}"
         )
-    return _resume(unfinished, settings, observer, signals)
+    return _resume_run(unfinished, settings, observer, signals)
 
 
-def _begin(
-    runs: Runs, settings: Settings, observer: Observer, signals: StopSignals, plan: JobPlan | None
-) -> Finished:
+def _begin_run(
+    runs: Runs, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
+) -> FinishedRun:
     plan = plan or plan_launch(settings)
     resolved = replace(plan.resolved, terms=replace(plan.terms, expected=expectation_of(plan)))
     opened = begin_run(runs, settings, resolved, observer)
@@ -221,37 +231,37 @@ def _begin(
         interrupts = Interrupts(opened.ledger, observer, opened.run)
         try:
             if settings.world is WorldKind.REPLAY:
-                built = opened.world(interrupts, VirtualTime(resolved.terms.start))
+                built = opened.build_world(interrupts, VirtualTime(resolved.terms.start))
             else:
                 time = PacedTime(resolved.terms.start, settings.speed)
-                built = opened.world(interrupts, time)
+                built = opened.build_world(interrupts, time)
         except BaseException:  # nothing was asked for yet: a full disk leaves no run either
             opened.run.discard()
             raise
-        with interrupts.caught():
-            finished = _drive(opened.state, built, opened.ledger, observer, opened.run, signals)
-        return _heeding(interrupts, finished)
+        with interrupts.catch_signals():
+            finished = _drive_world(opened.state, built, opened.ledger, observer, opened.run, signals)
+        return _skip_score_if_asked(interrupts, finished)
     finally:
         opened.ledger.close()
 
 
-def _resume(run: Run, settings: Settings, observer: Observer, signals: StopSignals) -> Finished:
+def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals: StopSignals) -> FinishedRun:
     ledger = Ledger.at(run.ledger_path)
     try:
         interrupts = Interrupts(ledger, observer, run)
-        with interrupts.caught():
-            opened = reopen(run, ledger, settings)
+        with interrupts.catch_signals():
+            opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
         ledger.note(background.NOTE, "")
         observer.on_start(run, opened.resolved.recording)
         if not interrupts.stop_asked:
             opened.prepare()
-        with interrupts.caught():
-            down = _down(run, ledger, settings)
+        with interrupts.catch_signals():
+            down = _measure_downtime(run, ledger, settings)
             time = PacedTime(down.until, settings.speed)
-            built = opened.resumed_world(interrupts, time, down)
-            finished = _drive(opened.state, built, ledger, observer, run, signals)
-        return _heeding(interrupts, finished)
+            built = opened.build_resumed_world(interrupts, time, down)
+            finished = _drive_world(opened.state, built, ledger, observer, run, signals)
+        return _skip_score_if_asked(interrupts, finished)
     finally:
         ledger.close()
 
@@ -261,41 +271,43 @@ def _refuse_ended(run: Run, state: State) -> None:
         raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
 
 
-def _drive(
-    state: State, built: BuiltWorld, ledger: Ledger, observer: Observer, run: Run, signals: StopSignals
-) -> Finished:
+def _drive_world(
+    state: State, built: BuiltWorld, ledger: Ledger, observer: LaunchObserver, run: Run, signals: StopSignals
+) -> FinishedRun:
     began = wall_clock()
     try:
         state = drive(state, built.world, ledger, observer)
     except BaseException:
         built.abandon()
         raise
-    signals.hold()  # nothing may get between the end of a run and saying how it ended
+    signals.defer_signals()  # nothing may get between the end of a run and saying how it ended
     built.close()
     wall_s, left = wall_clock() - began, built.machines_left()
     final = final_object(state, run.ledger_path, wall_s, left, run.died_of())
-    return Finished(final, state, run, built.scoring(state), limit_s(wall_s))
+    return FinishedRun(final, state, run, built.scoring(state), limit_s(wall_s))
 
 
-def _heeding(interrupts: Interrupts, finished: Finished) -> Finished:
-    """Whoever asks a run to end does not wait for a score: neither where the run had just ended by itself."""
+def _skip_score_if_asked(interrupts: Interrupts, finished: FinishedRun) -> FinishedRun:
+    """Drops the scoring where a user asked the run to end, even if it had just ended by itself."""
     if interrupts.stop_asked and finished.scoring is not None:
         return replace(finished, scoring=Unscored("the run was asked to end"))
     return replace(finished, asks_taken=interrupts.asks_taken)
 
 
-def _down(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
-    """How long nobody was there, in nominal time (decision 4): as the machines' clock shows it."""
+def _measure_downtime(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
+    """Returns how long no process drove the run, in nominal time, by the machines' clock (decision 4)."""
     last = ledger.last()
     assert last is not None
     at, recorded = last
     until = undriven_now(run)
-    if until is None:  # it died before it had any
+    if until is None:  # its process died before it had any machine
         until = at + max(0.0, wall_clock() - recorded) * settings.speed
     return e.ControllerDown(at, Instant(max(at, int(until))))
 
 
-def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer: Observer) -> Finished:
+def _already_running(
+    runs: Runs, settings: Settings, choice: IfRunning, observer: LaunchObserver
+) -> FinishedRun:
     name = settings.spec.name
     if choice is IfRunning.SKIP:
         raise NothingToDo(f"{name} is running already; nothing was started")
@@ -307,8 +319,8 @@ def _already_running(runs: Runs, settings: Settings, choice: IfRunning, observer
         )
     began = wall_clock()
     try:
-        state = follow(run, observer)
+        state = follow_run(run, observer)
     except KeyboardInterrupt:
         raise Interrupted(f"{name} goes on; only this view of it has ended") from None
     wall_s = wall_clock() - began
-    return Finished(final_object(state, run.ledger_path, wall_s, 0, run.died_of()), state, run)
+    return FinishedRun(final_object(state, run.ledger_path, wall_s, 0, run.died_of()), state, run)

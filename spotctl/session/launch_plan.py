@@ -12,9 +12,15 @@ from bidbrain.bidding.forecast import CostForecast, forecast_cost
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action
 from pricing_data.formats.traces import Recording
-from pricing_data.model.units import Seconds, micros
-from spotctl.control.bidding import ReliableAt, observation, promised, reliable_at, strategy
-from spotctl.control.run_spec import Expectation, Terms
+from pricing_data.model.units import Seconds, to_micros
+from spotctl.control.bidding import (
+    ReliablePlacement,
+    build_observation,
+    build_strategy,
+    deadline_promise,
+    place_reliable,
+)
+from spotctl.control.run_spec import Expectation, RunSpec
 from spotctl.control.state import State
 from spotctl.job.checks import check_job, measure_job
 from spotctl.job.clock_work import ClockWork, WorkSource, find_clock_work
@@ -31,7 +37,7 @@ from spotctl.timesource import wall_clock
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What ``spotctl plan`` shows: the terms, the prices they rest on, and what BidBrain would do now."""
+    """Holds what ``spotctl plan`` shows: the spec, the prices behind it, and what BidBrain would do now."""
 
     resolved: Resolved
     state: State
@@ -39,20 +45,20 @@ class JobPlan:
     promise: Promise | None
     """Whether the deadline can be kept whatever the market does; None without one."""
     work: ClockWork
-    """How much work a clock is, on which all sums rest, and how that is known."""
+    """How much work a clock is, on which all sums rest, and where that number comes from."""
     baselines: Baselines | None = None
     """The same work on demand; None where nothing would ever be done."""
     start_follows_clock: bool = False
-    """Whether nobody named the start, so that it is another one tomorrow."""
+    """Whether no start was named, so that a plan made tomorrow has another one."""
     setbacks: Setbacks | None = None
-    """What evictions are expected to cost a command; None of an elastic job."""
+    """What evictions are expected to cost a command; None for an elastic job."""
     size: InputSize | None = None
-    """Of the input and the model; None of a command, and where nothing was looked at."""
-    reliable: ReliableAt | None = None
+    """Sizes of the input and the model; None for a command, and where nothing was measured."""
+    reliable: ReliablePlacement | None = None
     """Where the reliable machines would run; None where the job has none, or no market has a machine now."""
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> RunSpec:
         return self.resolved.terms
 
     @property
@@ -63,8 +69,8 @@ class JobPlan:
 def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True, measure: bool = False) -> JobPlan:
     """Makes the plan of a run that starts now (in the trace's time). Writes and starts nothing.
 
-    Raises UsageError where the job cannot be run; ``check`` False: it was looked at before it began.
-    ``measure``: find out what a clock takes, in some seconds.
+    Raises UsageError where the job cannot be run; ``check`` False: it was checked before it began.
+    ``measure``: find out in a few seconds what a clock takes.
     """
     return plan_launch(Settings.of(spec, options), check=check, measure=measure)
 
@@ -75,26 +81,28 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     size = check_job(settings, resolved.terms) if check else None
     measured = measure_job(settings.spec, size) if measure and size is not None else None
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
-    if not check and (begun := _begun(settings)) is not None:
+    if not check and (begun := _unfinished_run(settings)) is not None:
         clock_work = ClockWork(begun.state().terms.core_seconds_per_clock, WorkSource.RECORDED)
     terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)
     resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
-    stop, decide = resolved.terms.stop, strategy(state).decide
+    stop, decide = resolved.terms.stop, build_strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
-    seen = observation(state)
-    tier = reliable_at(state) if resolved.terms.reliable_count else None
+    seen = build_observation(state)
+    tier = place_reliable(state) if resolved.terms.reliable_count else None
     per_hour = None if tier is None else tier.per_hour
-    ahead = forecast_cost(seen, work, decide, most_s=most_s, whole=stop.foreseen, reliable_per_hour=per_hour)
+    ahead = forecast_cost(
+        seen, work, decide, most_s=most_s, whole=stop.is_bounded, reliable_per_hour=per_hour
+    )
     return JobPlan(
         resolved=resolved,
         state=state,
         ahead=ahead,
-        promise=promised(state),
+        promise=deadline_promise(state),
         work=clock_work,
-        baselines=_baselines(resolved.terms, state, ahead),
+        baselines=_plan_baselines(resolved.terms, state, ahead),
         start_follows_clock=settings.prices.start is None,
         setbacks=expect_setbacks(state, ahead, settings.spec.keeps_checkpoints),
         size=size,
@@ -102,26 +110,28 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     )
 
 
-def goes_on(spec: JobSpec, options: LaunchOptions) -> bool:
-    """Whether a launch would go on with a run that has asked for machines, and was checked before."""
-    return _begun(Settings.of(spec, options)) is not None
+def continues_run(spec: JobSpec, options: LaunchOptions) -> bool:
+    """Tells whether a launch would resume a run that has requested machines, and was checked before."""
+    return _unfinished_run(Settings.of(spec, options)) is not None
 
 
-def _begun(settings: Settings) -> Run | None:
-    """The job's run that was never closed, if it has asked for machines."""
+def _unfinished_run(settings: Settings) -> Run | None:
+    """Returns the job's run that was never closed, if it has requested machines."""
     if settings.world is WorldKind.REPLAY:
         return None
     unfinished = runs_of(settings.world).unfinished(settings.spec.name)
     return unfinished if unfinished is not None and has_begun(unfinished) else None
 
 
-def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions:
-    """Returns ``options`` with the speed of the run that goes on; or, where this computer is known to compute
-    more slowly than prices would pass, with one that it keeps pace with. A speed that was named stays.
+def with_sustainable_speed(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions:
+    """Returns ``options`` with a speed that this computer keeps pace with.
+
+    A run that goes on keeps its speed, and a speed that the user named stays. Otherwise the speed is lowered
+    where this computer is known to compute more slowly than prices would pass.
     """
     if options.speed_named or options.world is WorldKind.REPLAY:
         return options
-    begun = _begun(Settings.of(spec, options))
+    begun = _unfinished_run(Settings.of(spec, options))
     if begun is not None:
         return replace(options, speed=settings_of(begun).speed)
     if not isfinite(plan.ahead.expected_s):
@@ -132,20 +142,20 @@ def paced(spec: JobSpec, options: LaunchOptions, plan: JobPlan) -> LaunchOptions
     return replace(options, speed=max(1.0, floor(options.speed / slower)))
 
 
-def _baselines(terms: Terms, state: State, ahead: CostForecast) -> Baselines | None:
-    """What the planned work would cost on demand; the run takes the start of its first machines beside it."""
+def _plan_baselines(terms: RunSpec, state: State, ahead: CostForecast) -> Baselines | None:
+    """Returns what the planned work would cost on demand; the run's time includes its first machines' start."""
     if not isfinite(ahead.expected_s):
         return None
     took_s = terms.start_s + terms.scaling.sigma_s + ahead.expected_s
-    speeds, whole = state.speeds(), terms.stop.foreseen
+    speeds, whole = state.machine_speeds(), terms.stop.is_bounded
     return find_baselines(terms, speeds, terms.scaling, ahead.work, took_s, whole=whole)
 
 
 def expectation_of(plan: JobPlan) -> Expectation | None:
-    """Returns what is put on record of a plan; None where it is not of the whole job."""
+    """Returns what is recorded of a plan; None where it does not cover the whole job."""
     ahead, terms = plan.ahead, plan.terms
-    if not (terms.stop.foreseen and isfinite(ahead.expected_s) and isfinite(ahead.expected_cost)):
+    if not (terms.stop.is_bounded and isfinite(ahead.expected_s) and isfinite(ahead.expected_cost)):
         return None
     machines = terms.reliable_count + sum(d.count for d in ahead.decisions if d.action is Action.ACQUIRE)
     took_s = Seconds(float(terms.start_s) + ahead.expected_s)
-    return Expectation(micros(ahead.expected_cost), took_s, round(ahead.expected_evictions, 6), machines)
+    return Expectation(to_micros(ahead.expected_cost), took_s, round(ahead.expected_evictions, 6), machines)

@@ -1,6 +1,6 @@
-"""Opening a run: its folder and record, its world, and both again after a crash.
+"""Opens a run: its folder and record, its world, and both again after a crash.
 
-What ``launch`` does for one job and a queue for each of its jobs. Whoever calls holds the job's lock, drives
+``launch`` uses it for one job, and a queue for each of its jobs. The caller holds the job's lock, drives
 the world and closes both.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
-from spotctl.control.drive import fold, start, unexecuted
-from spotctl.control.evolve import begin as begin_state
+from spotctl.control.drive import fold_entries, start_run, unexecuted_commands
+from spotctl.control.evolve import initial_state as begin_state
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.job.resolve import Resolved, resolve
@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
     from spotctl.worlds.world import Asks
 
 
-class Observer(Protocol):
-    """Who watches a run."""
+class RunObserver(Protocol):
+    """Watches a run."""
 
     def on_start(self, run: Run, recording: Recording) -> None: ...
 
@@ -35,8 +35,8 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A run that is on record: its ledger is open, its world not there yet."""
+class RecordedRun:
+    """Holds a run that is on record: its ledger is open, its world not built yet."""
 
     run: Run
     ledger: Ledger
@@ -44,10 +44,10 @@ class Recorded:
     resolved: Resolved
     state: State
     entries: tuple[e.Entry, ...] = ()
-    """What the ledger held when it was opened again; nothing of a new one."""
+    """What the ledger held when it was opened again; empty for a new one."""
 
-    def world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
-        """The world of a new run. Raises UsageError where the job cannot work here."""
+    def build_world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
+        """Builds the world of a new run. Raises UsageError where the job cannot work here."""
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import replay_world
 
@@ -57,14 +57,14 @@ class Recorded:
         return local_world(self.settings, self.resolved, self.run, asks, time)
 
     def prepare(self) -> None:
-        """Finishes what a process that was killed had not prepared: input that is not cut yet, say."""
+        """Finishes what a killed process had not prepared: input that is not cut yet, say."""
         if self.settings.world is WorldKind.LOCAL:
             from spotctl.worlds.local import prepare
 
             prepare(self.settings, self.resolved, self.run)
 
-    def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
-        """The world of a run that goes on; what its ledger asked for without an answer is asked again."""
+    def build_resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+        """Builds the world of a resumed run; commands on record without an answer are executed again."""
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import resumed_replay_world
 
@@ -76,7 +76,7 @@ class Recorded:
                 self.settings, self.resolved, self.run, asks, time, self.state, self.entries, down
             )
         try:
-            for command in unexecuted(self.entries, self.state):
+            for command in unexecuted_commands(self.entries, self.state):
                 built.world.execute(command)
         except BaseException:
             built.abandon()
@@ -84,8 +84,8 @@ class Recorded:
         return built
 
 
-def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer) -> Recorded:
-    """Make a run of ``resolved`` and put its beginning on record."""
+def create_run(runs: Runs, settings: Settings, resolved: Resolved, observer: RunObserver) -> RecordedRun:
+    """Creates a run of ``resolved`` and records its beginning."""
     from spotctl.records.ledger import Ledger
 
     run = runs.create(settings.spec.name)
@@ -96,37 +96,39 @@ def begin(runs: Runs, settings: Settings, resolved: Resolved, observer: Observer
         run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
         ledger.note("settings", settings.text())
         started = e.JobStarted(begins, resolved.terms)
-        state = start(started, resolved.trace, ledger, observer, resolved.capacity)
+        state = start_run(started, resolved.trace, ledger, observer, resolved.capacity)
     except BaseException:
         ledger.close()
         run.discard()
         raise
     observer.on_start(run, resolved.recording)
-    return Recorded(run, ledger, settings, resolved, state)
+    return RecordedRun(run, ledger, settings, resolved, state)
 
 
 def opening_state(resolved: Resolved) -> State:
-    """How a run of ``resolved`` stands before anything is on record."""
+    """Returns the state of a run of ``resolved`` before anything is on record."""
     started = e.JobStarted(resolved.terms.start, resolved.terms)
     return begin_state(started, resolved.trace, resolved.capacity)
 
 
-def reopen(run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None) -> Recorded:
-    """A run as its ledger has it; its terms are those that are on record."""
+def reopen_run(
+    run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None
+) -> RecordedRun:
+    """Opens a run again as its ledger has it; its spec is the recorded one."""
     entries = ledger.entries()
-    state = fold(entries, run.load_history(), run.load_capacity())
+    state = fold_entries(entries, run.load_history(), run.load_capacity())
     prices = replace(settings.prices, start=state.terms.start)
     resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
-    return Recorded(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+    return RecordedRun(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
 
 
 def has_begun(run: Run) -> bool:
-    """Whether a run has asked for any machine: one that has not was refused, or killed while it was made."""
+    """Tells whether a run has requested any machine; if not it was refused, or killed while it was made."""
     return bool(run.state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:
-    """What was launched. Raises LedgerError where the record does not say."""
+    """Returns the settings of a launch. Raises LedgerError where the record has none."""
     from spotctl.records.ledger import Ledger
 
     ledger = Ledger.at(run.ledger_path)
@@ -140,7 +142,7 @@ def settings_of(run: Run) -> Settings:
 
 
 def undriven_now(run: Run) -> float | None:
-    """Returns the nominal time of a run that nobody drives, by its machines' clock; None without one."""
+    """Returns the nominal time of a run that no process drives, by its machines' clock; None without one."""
     from agileml.node.hosts.nominal_time import NominalClock  # only where there are processes
 
     clock = NominalClock.open_clock(run.training)
@@ -148,5 +150,7 @@ def undriven_now(run: Run) -> float | None:
 
 
 def runs_of(world: WorldKind) -> Runs:
-    """Replays cost nothing and are kept apart, so that reports never add them up."""
+    """Returns the records of a world's runs. Replays cost nothing and are kept apart: reports never add them
+    up.
+    """
     return replays() if world is WorldKind.REPLAY else Runs()

@@ -1,4 +1,4 @@
-"""What whoever runs a world holds of it, apart from the facts and commands that ``drive`` exchanges."""
+"""Defines what the owner of a world holds besides the facts and commands that ``drive`` exchanges."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spotctl.worlds.world import TraceWorld
 
 @dataclass(frozen=True, slots=True)
 class BuiltWorld:
-    """A world with its ends."""
+    """Holds a world and the ways to end it."""
 
     world: TraceWorld
     close: Callable[[], None]
-    """The run is closed: let go of everything."""
+    """Lets go of everything, once the run is closed."""
     abandon: Callable[[], None]
-    """Something is broken: take every machine away now."""
+    """Takes every machine away now, because something is broken."""
     machines_left: Callable[[], int]
     scoring: Callable[[State], Scoring | Unscored | None]

@@ -1,4 +1,4 @@
-"""The local world: the replay's market and clockwork, paced, with real machines and a real training."""
+"""Builds the local world: the replay's market and clockwork, paced, with real machines and a real training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.lifecycle import Life
-from spotctl.control.run_spec import Terms
+from spotctl.control.lifecycle import InstanceState
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
-from spotctl.engines.agileml import HEARD
-from spotctl.engines.base import Training, tell_again
-from spotctl.engines.paired import PairedTraining
+from spotctl.engines.agileml import REPORTED_FACTS
+from spotctl.engines.base import Training, repeat_commands
+from spotctl.engines.paired import ShadowedTraining
 from spotctl.engines.registry import EngineAdapter, adapt_engine
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
@@ -35,13 +35,13 @@ from spotctl.worlds.world import Asks, TraceWorld
 
 
 class _AskedToEnd(BaseException):
-    """Passes through an application's code, whose own errors are no reason to end."""
+    """Passes through an application's code: its own errors are no reason to end, this one is."""
 
 
 def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
-    """The world of a new run.
+    """Builds the world of a new run.
 
-    Raises UsageError where the job cannot work on this machine, Interrupted where it is asked to end
+    Raises UsageError where the job cannot work on this machine, Interrupted where a user asks it to end
     before it has begun.
     """
 
@@ -57,9 +57,9 @@ def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, ti
 
 
 def prepare(settings: Settings, resolved: Resolved, run: Run) -> None:
-    """Prepares a run whose process was killed before it had. Raises UsageError where that cannot be."""
+    """Prepares a run whose process was killed before it had done so. Raises UsageError where that fails."""
     engine = adapt_engine(settings, resolved.terms, run)
-    if not engine.prepared:
+    if not engine.is_prepared:
         engine.prepare()
 
 
@@ -73,7 +73,7 @@ def resumed_local_world(
     entries: Sequence[e.Entry],
     down: e.ControllerDown,
 ) -> BuiltWorld:
-    """The world of a run that goes on where its ledger ends; it is ``down.until`` on ``time`` now."""
+    """Builds the world of a run that goes on where its ledger ends; on ``time`` it is ``down.until`` now."""
     prepare(settings, resolved, run)
     engine = adapt_engine(settings, resolved.terms, run)
     absence = Absence.of(run, down, settings.speed)
@@ -81,12 +81,12 @@ def resumed_local_world(
     restore(parts.market, state)
     seen = last_seen(run, parts.host, state, absence)
     recorded = {name for name in seen if parts.host.ended_at(name) is not None}
-    released = {instance.name for instance in state.live() if instance.life is Life.ENDING}
+    released = {instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING}
     end_as_seen(parts.market, seen, recorded, released)
-    tell_again(parts.training, entries)
+    repeat_commands(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
-        down = replace(down, over_at=absence.at(engine.over_since()))
+        down = replace(down, over_at=absence.at(engine.finished_at()))
     down = replace(down, lapsed_at=absence.lapse_among(seen.values()))
     parts.world.resume(state, entries, down)
     return parts.built()
@@ -94,7 +94,7 @@ def resumed_local_world(
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The time in which nobody drove a run: what nominal time it was at which second of the computer."""
+    """Converts real to nominal time for the period in which no process drove a run."""
 
     down: e.ControllerDown
     nominal: float
@@ -105,7 +105,7 @@ class Absence:
 
     @classmethod
     def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
-        """As the run's clock shows it. To be asked before anybody drives it again."""
+        """Reads the run's clock. Call it before a process drives the run again."""
         real, clock = wall_clock(), NominalClock.open_clock(run.training)
         if clock is None:
             return cls(down, float(down.until), real, speed)
@@ -125,7 +125,7 @@ class Absence:
         return next((end for end in ends if abs(end - lapsed) <= 1), None)
 
     def within(self, nominal: float) -> Instant:
-        """Returns a nominal time, or the end of the absence that it lies beyond."""
+        """Returns a nominal time, clamped to the absence."""
         return Instant(int(min(max(self.down.at, nominal), self.down.until)))
 
 
@@ -133,11 +133,11 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
     """Returns when each machine that died while spotctl was away ended, or last showed that it lived.
 
     Machines end by themselves: when the provider takes them, soon after the training is over, or with the
-    computer. They record when; of one that could not, what it wrote last is a sign of its own life, and what
-    the controller wrote one of them all.
+    computer. They record when. For one that could not, its newest file is a sign of its own life, and the
+    controller's journal a sign of all machines' life.
     """
-    journal, seen = JobFolder(run.training).controller / "journal.jsonl", {}
-    for instance in state.live():
+    journal, seen = JobFolder(run.training).controller_folder / "journal.jsonl", {}
+    for instance in state.live_instances():
         if not host.is_alive(instance.name):
             ended = host.ended_at(instance.name)
             written = [journal, *(run.machines / instance.name).rglob("*")]
@@ -154,10 +154,11 @@ def end_as_seen(
     recorded: Container[str] = (),
     released: Container[str] = (),
 ) -> None:
-    """Machines that died are billed until they were last seen, but for those that were taken before now.
+    """Ends dead machines when they were last seen, unless the provider took them before now.
 
-    Those of ``recorded`` said themselves when they ended: if that was before they would have been taken, they
-    were not. Those of ``released`` were being let go; others died by themselves.
+    Machines in ``recorded`` reported their own end: if that was before they would have been taken, they were
+    not
+    taken. Machines in ``released`` were being let go; others died by themselves.
     """
     for report in market.describe():
         name, taken_at = report.instance, report.ended_at
@@ -190,11 +191,11 @@ class _Parts:
     ) -> _Parts:
         terms = resolved.terms
         engine = adapt_engine(settings, terms, run)
-        host = engine.host()
+        host = engine.machine_host()
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
         clock = ClockDriver(run.training, float(time.now), settings.speed, lease_s=lease_s)
-        time.follow(clock)
+        time.add_follower(clock)
         market = SimulatedProvider(
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
         )
@@ -211,7 +212,7 @@ class _Parts:
                 stop_driving()
 
         def stop_driving() -> None:
-            self.time.unfollow(self.clock)
+            self.time.remove_follower(self.clock)
             self.clock.close()
 
         return BuiltWorld(
@@ -219,12 +220,12 @@ class _Parts:
             close=close,
             abandon=close,
             machines_left=lambda: len(self.host.alive_machines()),
-            scoring=self.engine.scoring,
+            scoring=self.engine.plan_scoring,
         )
 
 
 def take_away(training: Training, host: LocalHost) -> None:
-    """End the training and all machines; these also where that raises, as on a full disk."""
+    """Ends the training and all machines; the machines also where the first raises, as on a full disk."""
     try:
         training.close()
     finally:
@@ -232,11 +233,17 @@ def take_away(training: Training, host: LocalHost) -> None:
 
 
 def _training(
-    settings: Settings, engine: EngineAdapter, terms: Terms, host: LocalHost, on_record: Sequence[e.Entry]
+    settings: Settings, engine: EngineAdapter, terms: RunSpec, host: LocalHost, on_record: Sequence[e.Entry]
 ) -> Training:
-    """Measured: every message of the training is a fact. Modelled: facts are the model's, and nothing of
-    what the training says is on record."""
+    """Builds the training.
+
+    Measured: every message of the training is a fact. Modelled: facts are the model's, and nothing that the
+    training itself says is recorded.
+    """
     if settings.spec.local.progress == "measured":
-        return engine.training(host, on_record)
-    told = sum(isinstance(entry, HEARD) and not isinstance(entry, e.ObjectiveReported) for entry in on_record)
-    return PairedTraining(simulate_training(terms), engine.training(host, []), told)
+        return engine.build_training(host, on_record)
+    told = sum(
+        isinstance(entry, REPORTED_FACTS) and not isinstance(entry, e.ObjectiveReported)
+        for entry in on_record
+    )
+    return ShadowedTraining(simulate_training(terms), engine.build_training(host, []), told)

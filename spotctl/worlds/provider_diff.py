@@ -1,4 +1,4 @@
-"""From what a provider says now to what has happened since it was last asked."""
+"""Derives what has happened from the difference between a provider's reports."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ K = TypeVar("K", bound=Any)
 
 
 class Watch:
-    """Remembers what was already told; ``facts`` says the rest, once.
+    """Remembers which facts it has given; ``facts`` returns the others, once.
 
-    Providers are eventually consistent: an instance that is not listed yet is waited for.
+    Providers are eventually consistent: an instance that is not listed yet may still appear.
     """
 
     def __init__(self) -> None:
@@ -29,22 +29,22 @@ class Watch:
 
     @classmethod
     def resumed(cls, state: State) -> Watch:
-        """A watch that has told everything the ledger already holds."""
+        """Returns a diff that counts everything the ledger holds as given."""
         watch = cls()
         for instance in state.instances.values():
             if instance.running_at is not None:
                 watch._running.add(instance.name)
             if instance.warned_at is not None:
                 watch._warned.add(instance.name)
-            if not instance.live:
+            if not instance.is_live:
                 watch._ended.add(instance.name)
         return watch
 
     def facts(self, provider: Provider) -> tuple[e.Fact, ...]:
-        """News in the order it happened; at one moment: running, then warned, then ended."""
+        """Returns news in the order it happened; at one moment: running, then warned, then ended."""
         reports, notices = provider.describe(), provider.notices()
         if reports is self._heard[0] and notices is self._heard[1]:
-            return ()  # not only equal: the very same, as providers may say where nothing changed
+            return ()  # identity, not equality: providers return the same object while nothing changes
         self._heard = (reports, notices)
         news: list[e.Fact] = [*self._starts(reports), *self._warnings(notices), *self._ends(reports)]
         return tuple(sorted(news, key=lambda fact: fact.at))
@@ -81,7 +81,7 @@ class Watch:
 
 
 def _together(news: Iterable[tuple[Instant, K, str]]) -> Iterator[tuple[tuple[Instant, K], tuple[str, ...]]]:
-    """Instances to which the same happened at the same moment, with that moment and what it was."""
+    """Groups instances to which the same happened at the same moment; yields that moment and what it was."""
     for key, group in groupby(sorted(news, key=lambda item: item[:2]), key=lambda item: item[:2]):
         yield key, tuple(name for _, _, name in group)
 

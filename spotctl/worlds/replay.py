@@ -1,4 +1,4 @@
-"""The replay world: virtual time, a simulated provider, a modelled training."""
+"""Builds the replay world: virtual time, a simulated provider, a simulated training."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import ceil
 
 from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.engines.base import tell_again
-from spotctl.engines.paired import Told
+from spotctl.engines.base import repeat_commands
+from spotctl.engines.paired import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
 from spotctl.job.resolve import Resolved
 from spotctl.providers.base import Order
@@ -19,8 +19,8 @@ from spotctl.worlds.world import Asks, TraceWorld
 
 
 def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
-    """A world that starts no process. ``time``: virtual, where none is given; then a run takes none
-    either.
+    """Builds a world that starts no process. ``time``: virtual where none is given; then a run takes no real
+    time either.
     """
     time = VirtualTime(resolved.terms.start) if time is None else time
     provider = _provider(resolved, time)
@@ -37,22 +37,22 @@ def resumed_replay_world(
     entries: Sequence[e.Entry],
     down: e.ControllerDown,
 ) -> BuiltWorld:
-    """The world of a replay that goes on where its ledger ends."""
+    """Builds the world of a replay that goes on where its ledger ends."""
     provider = _provider(resolved, time)
     restore(provider, state)
-    training = Told(simulate_training(resolved.terms), entries)
-    tell_again(training, entries)
+    training = ReplayedFacts(simulate_training(resolved.terms), entries)
+    repeat_commands(training, entries)
     world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
     world.resume(state, entries, down)
     return _built(world)
 
 
 def restore(market: SimulatedProvider, state: State) -> None:
-    """The market's side of what is on record: what was granted, and what has ended."""
+    """Restores the market's side of what is on record: what was granted, and what has ended."""
     for allocation in state.allocations.values():
         if not allocation.instances:
             continue
-        cores = state.terms.tradable(allocation.market).cores
+        cores = state.terms.market_option(allocation.market).cores
         order = Order(
             allocation.name,
             allocation.market,
@@ -62,7 +62,7 @@ def restore(market: SimulatedProvider, state: State) -> None:
             allocation.reliable,
         )
         market.restore(order, allocation.requested_at)
-        for instance in state.of(allocation.name):
+        for instance in state.instances_of(allocation.name):
             if instance.ended_at is not None and instance.end is not None:
                 market.end(instance.name, instance.ended_at, instance.end)
 

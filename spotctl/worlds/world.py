@@ -1,8 +1,8 @@
-"""The world of a price trace: replayed in virtual time, or paced with real side effects.
+"""Implements the world of a price trace: replayed in virtual time, or paced with real side effects.
 
 ``local`` and ``replay`` are this one class with other parts: a time source, a provider, a training.
-At one nominal moment news come in a fixed order: prices, training, provider, requests of people,
-the alarm. So two worlds that differ in their parts alone tell the same story.
+At one nominal moment news come in a fixed order: prices, training, provider, requests of users,
+the alarm. So two worlds that differ only in their parts produce the same facts.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
-from spotctl.engines.base import Training, tells
-from spotctl.errors import BadRequest, InstanceNotFound, ProviderError
+from spotctl.engines.base import Training, commands_to_training
+from spotctl.errors import InstanceNotFound
 from spotctl.providers.base import Order, Provider
 from spotctl.timesource import Effect, TimeSource
 from spotctl.worlds.provider_diff import Watch
 
-Asks = Callable[[], tuple[e.Ask, ...]]
+Asks = Callable[[], tuple[e.UserRequest, ...]]
 
 
 class TraceWorld:
-    """Facts in, commands out, for one run over ``trace`` from the time source's now on."""
+    """Gives facts and takes commands, for one run over ``trace`` from the time source's now on."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TraceWorld:
         provider: Provider,
         training: Training,
         asks: Asks,
-        terms: Terms,
+        terms: RunSpec,
     ) -> None:
         self._time = time
         self._trace = trace
@@ -54,10 +54,11 @@ class TraceWorld:
         self._tells = count(1)
 
     def resume(self, state: State, entries: Sequence[e.Entry], down: e.ControllerDown) -> None:
-        """Go on where a ledger ends: ``state`` is the fold of its ``entries``.
+        """Goes on where a ledger ends: ``state`` is the fold of its ``entries``.
 
-        Whoever died before the first prices were on record left a ledger that could not settle bills: they
-        are told now.
+        A process that died before the first prices were on record left a ledger that could not settle bills:
+        these
+        prices are given now.
         """
         self._ready.clear()
         told = {entry.market for entry in entries if isinstance(entry, e.PriceChanged)}
@@ -66,44 +67,45 @@ class TraceWorld:
         self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._markets})
         self._watch = Watch.resumed(state)
         self._alarm = state.alarm
-        self._tells = count(1 + len(tells(entries)))
+        self._tells = count(1 + len(commands_to_training(entries)))
         self._ready.append(down)
 
-    def next(self) -> e.Fact:
-        """The next fact; waits, jumps or holds until there is one."""
+    def next_fact(self) -> e.Fact:
+        """Returns the next fact; waits, jumps or pauses until there is one."""
         while not self.look():
-            self._time.advance(self.target(), self._outside, self.unfinished)
+            self._time.advance(self.target(), self._outside, self.pending_effects)
         return self.take()
 
-    # ---- in steps, for whoever moves the time of several worlds --------------------------------
+    # ---- in steps, for a caller that moves the time of several worlds ---------------------------
 
     def look(self) -> bool:
-        """Whether there is a fact to take now; never waits."""
+        """Tells whether there is a fact to take now; never waits."""
         if not self._ready:
             self._ready.extend(self._news())
         return bool(self._ready)
 
     def take(self) -> e.Fact:
-        """The next fact. IndexError where ``look`` says that there is none."""
+        """Returns the next fact. Raises IndexError where ``look`` says that there is none."""
         return self._ready.popleft()
 
     def outside(self) -> bool:
-        """Whether anything has come that no schedule says; never waits."""
+        """Tells whether anything unscheduled has happened; never waits."""
         return self._outside(0.0)
 
-    def unfinished(self) -> tuple[Effect, ...]:
-        """Real effects that nominal time may not run past."""
-        return self._training.unfinished()
+    def pending_effects(self) -> tuple[Effect, ...]:
+        """Returns real effects that nominal time may not run past."""
+        return self._training.pending_effects()
 
     def lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
-        """Tell the job what it may hold from now on."""
+        """Tells the job what it may hold from now on."""
         self._ready.append(e.Leased(self._time.now, lease, allowance))
 
     def execute(self, command: e.Command) -> None:
-        """Carry out a recorded command. Expected refusals become facts; anything else is a bug."""
+        """Carries out a recorded command. Expected refusals become facts; anything else is a bug."""
         match command:
             case e.Acquire():
-                self._ready.append(self._request(command))
+                self._submit(command)
+                self._ready.extend(self._answers())
             case e.Release():
                 self._terminate(command)
             case e.WakeAt():
@@ -111,7 +113,7 @@ class TraceWorld:
             case e.Decided() | e.StopGivenUp() | e.Close():
                 pass  # a record; its effects are commands of their own
             case _:
-                self._training.tell(next(self._tells), command)
+                self._training.send_command(next(self._tells), command)
 
     def close(self) -> None:
         self._training.close()
@@ -121,9 +123,10 @@ class TraceWorld:
     def _news(self) -> Iterator[e.Fact]:
         now = self._time.now
         yield from self._prices.until(now)
-        yield from self._training.facts(now)
+        yield from self._training.take_facts(now)
+        yield from self._answers()
         yield from self._watch.facts(self._provider)
-        for hold in self._time.holds():
+        for hold in self._time.take_pauses():
             yield e.Stalled(now, hold.effect.name, round(hold.real_s, 3), hold.done)
         for ask in self._asks():
             yield e.Asked(now, ask)
@@ -132,17 +135,17 @@ class TraceWorld:
             yield e.Woke(now)
 
     def _outside(self, timeout_s: float) -> bool:
-        """Wait for what no schedule says: words of the training, machines that die, requests of people."""
+        """Waits for unscheduled news: words of the training, machines that die, requests of users."""
         if self._training.poll(timeout_s):
             return True
         self._ready.extend(self._news())
         return bool(self._ready)
 
     def target(self) -> Instant | None:
-        """When the next thing happens that is known beforehand."""
+        """Returns when the next scheduled thing happens."""
         now = self._time.now
         moments = (
-            self._prices.next(),
+            self._prices.next_change_at(),
             self._alarm,
             self._provider.next_change(now),
             self._training.next_change(now),
@@ -151,25 +154,30 @@ class TraceWorld:
 
     # ---- what is to be done -----------------------------------------------------------------
 
-    def _request(self, command: e.Acquire) -> e.Fact:
-        cores = self._terms.tradable(command.market).cores
-        order = Order(command.allocation, command.market, command.count, command.bid, cores, command.reliable)
-        try:
-            return e.Granted(self._time.now, command.allocation, self._provider.request(order))
-        except BadRequest:
-            raise  # a bug, as asking for it again would be
-        except ProviderError as error:
-            return e.Refused(self._time.now, command.allocation, type(error).__name__, str(error))
+    def _submit(self, command: e.Acquire) -> None:
+        cores = self._terms.market_option(command.market).cores
+        self._provider.submit(
+            Order(command.allocation, command.market, command.count, command.bid, cores, command.reliable)
+        )
+
+    def _answers(self) -> Iterator[e.Fact]:
+        """Yields what has become of orders; one that is answered again, after a crash, is the same fact."""
+        for answer in self._provider.answers():
+            if answer.refusal is None:
+                yield e.Granted(self._time.now, answer.token, answer.instances)
+            else:
+                why = answer.refusal
+                yield e.Refused(self._time.now, answer.token, type(why).__name__, str(why))
 
     def _terminate(self, command: e.Release) -> None:
         try:
             self._provider.terminate(command.instances)
         except InstanceNotFound:
-            return  # the others have ended, and of what nobody knows the release is done
+            return  # the known ones have ended; for an unknown one there is nothing to release
 
 
 def _opening(trace: PriceHistory, markets: Iterable[Market], start: Instant) -> Iterator[e.Fact]:
-    """The prices in force at the start: with them the ledger settles its bills without the trace."""
+    """Yields the prices in force at the start: with them the ledger settles its bills without the trace."""
     for market in markets:
         price = trace.price(market, start)
         if price is not None:
@@ -182,7 +190,7 @@ def _last_step(state: State, market: Market) -> Instant:
 
 
 class _PriceFeed:
-    """The steps of a trace after a moment of each market's own, in time order; ties by market."""
+    """Yields the price steps of a trace, each market's after its own moment, in time order; ties by market."""
 
     def __init__(self, trace: PriceHistory, after: Mapping[Market, Instant]) -> None:
         self._markets = tuple(sorted(after))
@@ -195,14 +203,14 @@ class _PriceFeed:
         self._cursor = 0
 
     def until(self, now: Instant) -> Iterator[e.Fact]:
-        """The steps up to ``now`` that were not given yet."""
+        """Yields the steps up to ``now`` that it has not yielded before."""
         while self._cursor < len(self._times) and self._times[self._cursor] <= now:
             at, price = int(self._times[self._cursor]), float(self._prices[self._cursor])
             market = self._markets[int(self._owners[self._cursor])]
             self._cursor += 1
             yield e.PriceChanged(Instant(at), market, UsdPerHour(price))
 
-    def next(self) -> Instant | None:
+    def next_change_at(self) -> Instant | None:
         return Instant(int(self._times[self._cursor])) if self._cursor < len(self._times) else None
 
 

@@ -42,7 +42,7 @@ def test_bundled_applications_estimate_what_a_trial_measures(
     """Within the factor of three that plans tell, and as much again for a computer that is busy."""
     data = _data(tmp_path, application)
     app = load_application(application, arguments)
-    counts = Sample(data, app.columns).counts()
+    counts = Sample(data, app.columns).count_input()
     found = run_trial(Trial(application, arguments, str(data), counts.rows, 4), each_s=0.2)
     assert found.low < found.core_seconds < found.high
     assert isinstance(app, HasClockEstimate)

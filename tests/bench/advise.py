@@ -35,9 +35,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SPOTCTL_HOME"] = folder
         store = PriceStore(Path(folder) / "prices")
-        store.add(_batch(AUCTIONS, STEPS, THEN, "auctions"))
+        store.add_prices(_batch(AUCTIONS, STEPS, THEN, "auctions"))
         today = _batch(TODAY, 1, NOW, "today")
-        store.add(today)
+        store.add_prices(today)
         read = _seconds(store.history)
         _say(
             "tables from nothing", _seconds(lambda: market_table_build.refresh_tables(store)), "history", read
@@ -50,7 +50,7 @@ def main() -> None:
             "history",
             read,
         )
-        store.add(_batch(10, 1, NOW, "auctions"))
+        store.add_prices(_batch(10, 1, NOW, "auctions"))
         _say(
             "tables after ten more rows",
             _seconds(lambda: market_table_build.refresh_tables(store)),

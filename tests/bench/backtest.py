@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 from bidbrain.backtest.beta_grid import BetaTables
-from bidbrain.backtest.job import Job
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.job import BacktestJob
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.backtest.run import backtest
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.strategies.proteus import BidBrain
@@ -33,12 +33,12 @@ def main() -> None:
     assert state.clock == CLOCKS
     print(f"control core: {core_s:.2f} s for one job")
     setting = setting_of(of)
-    tape = Tape.of(trace, setting.markets, START, Instant(START + 72 * HOUR_S))
+    tape = PriceTape.from_history(trace, setting.markets, START, Instant(START + 72 * HOUR_S))
     began = time.perf_counter()
     fitted = PriceCrossing().fit(trace.as_of(START), START)
     tables = BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
     print(f"tables of {len(setting.markets)} markets: {time.perf_counter() - began:.2f} s")
-    job = Job(CLOCKS * of.core_seconds_per_clock, 60, of.core_seconds_per_clock)
+    job = BacktestJob(CLOCKS * of.core_seconds_per_clock, 60, of.core_seconds_per_clock)
     for count in (1, 100, 1000, 10_000):
         starts = np.random.default_rng(0).integers(START, START + 24 * HOUR_S, count)
         began = time.perf_counter()

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from bidbrain.deadline.availability_belief import PRIOR, Belief
-from bidbrain.deadline.benchmark import simulate
+from bidbrain.deadline.benchmark import simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import DeadlineState, Job, Machine
+from bidbrain.deadline.model import DeadlineJob, DeadlineState, MachineKind
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
-JOB = Job(
+JOB = DeadlineJob(
     work_s=Seconds(48 * HOUR_S),
     deadline_s=Seconds(70 * HOUR_S),
     overhead_s=Seconds(180),
@@ -29,18 +29,20 @@ WINDOWS = 1000
 
 def main() -> None:
     """Print each figure and its reference."""
-    policy = LeastCost.of(JOB)
+    policy = LeastCost.for_job(JOB)
     table = policy.plan.table
-    planned = _seconds(lambda: LeastCost.of(JOB))
+    planned = _seconds(lambda: LeastCost.for_job(JOB))
     copied = _seconds(table.copy)
     print(f"a plan of {table.nbytes >> 20} MB: {planned:.2f} s, {planned / copied:.0f} times a copy of it")
 
-    now = DeadlineState(Seconds(0), JOB.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
-    belief = Belief.begin(PRIOR, True, Seconds(0))
-    assert policy.choose_machine(now, belief).machine is Machine.SPOT
+    now = DeadlineState(Seconds(0), JOB.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True)
+    belief = Belief.first_look(PRIOR, True, Seconds(0))
+    assert policy.choose_machine(now, belief).machine is MachineKind.SPOT
     chosen = _seconds(lambda: policy.choose_machine(now, belief))
-    up = np.random.default_rng(0).random((WINDOWS, JOB.ticks)) < 0.8
-    simulated = _seconds(lambda: simulate(JOB, up, policy.machines)) / (WINDOWS * JOB.ticks)
+    up = np.random.default_rng(0).random((WINDOWS, JOB.tick_count)) < 0.8
+    simulated = _seconds(lambda: simulate_rule(JOB, up, policy.cheapest_machines)) / (
+        WINDOWS * JOB.tick_count
+    )
     print(f"a live choice: {chosen * 1e6:.0f} us, {chosen / simulated:.0f} times one of {WINDOWS} at once")
 
 

@@ -24,8 +24,8 @@ import boto3
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.aws.spot_prices import KEPT_S, PAGE_ROWS, PRODUCTS
-from pricing_data.feeds.base import Kind
-from pricing_data.feeds.fetch import fetch
+from pricing_data.feeds.base import PartKind
+from pricing_data.feeds.fetch import fetch_all
 from pricing_data.store.store import PriceStore
 from tests.fakes.aws import END, Cloud, Trace, recorded_2021, serving
 
@@ -91,8 +91,8 @@ def _fetched(address: str, regions: tuple[str, ...]) -> int:
     """Rows that were new to an empty store."""
     feed = AwsFeed(lambda: END, AwsSettings(regions=regions, endpoints={"ec2": address}))
     with tempfile.TemporaryDirectory() as folder:
-        report = fetch([feed], PriceStore(Path(folder)), kinds=[Kind.PRICES])
-    assert report.complete, report
+        report = fetch_all([feed], PriceStore(Path(folder)), kinds=[PartKind.PRICES])
+    assert report.is_complete, report
     return sum(part.new + part.quarantined for part in report.parts)
 
 

@@ -16,7 +16,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.backtest.prepare import BacktestOptions, prepare
 from spotctl.backtest.with_deadline import crossings, run_job
 from spotctl.control import entries as e
-from spotctl.control.drive import drive, start
+from spotctl.control.drive import drive, start_run
 from spotctl.control.state import State
 from spotctl.job.file import load_job
 from spotctl.job.resolve import Resolved
@@ -32,7 +32,7 @@ def replayed(resolved: Resolved) -> State:
     """As ``spotctl launch --world replay`` runs it, its ledger in memory."""
     begun = e.JobStarted(resolved.terms.start, resolved.terms)
     with closing(Ledger.in_memory()) as ledger:
-        state = start(begun, resolved.trace, ledger, Silent(), resolved.capacity)
+        state = start_run(begun, resolved.trace, ledger, Silent(), resolved.capacity)
         return drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
 
 

@@ -36,8 +36,8 @@ from bidbrain.cluster.policies.cost import (
     deadline_speed,
 )
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
-from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest_throughput
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from pricing_data.model.units import HOUR_S
 from tests.papers.protocols.sharing import PRICES, TYPES, V100, Table, drawn, table
@@ -95,8 +95,8 @@ def problem(found: Table, count: int, *, pairs: bool = False) -> ShareProblem:
     trace, chance = drawn(found, count, 0, SEED, multiple=True), np.random.default_rng(SEED)
     lasts = trace.steps / found.kinds.rates[trace.kind, V100]
     workers = np.full(len(TYPES), float(max(round(count / len(TYPES)), 8)))
-    kinds = found.kinds if pairs else Kinds(found.kinds.rates, found.kinds.scale)
-    jobs = Jobs.of(
+    kinds = found.kinds if pairs else JobKinds(found.kinds.rates, found.kinds.scale)
+    jobs = Jobs.from_kinds(
         trace.kind,
         steps=trace.steps * chance.uniform(0.1, 1, count),
         age_s=lasts * chance.uniform(0, 1, count),
@@ -104,7 +104,7 @@ def problem(found: Table, count: int, *, pairs: bool = False) -> ShareProblem:
         slo_s=lasts * chance.choice([4.8, 8.0, 40.0], count),
         entity=chance.integers(0, 6, count),
     )
-    return ShareProblem(Cluster(TYPES, workers, PRICES), kinds, jobs, np.array([1.0, 2, 3, 1, 2, 3]))
+    return ShareProblem(ClusterCapacity(TYPES, workers, PRICES), kinds, jobs, np.array([1.0, 2, 3, 1, 2, 3]))
 
 
 def with_one_more(seen: ShareProblem) -> ShareProblem:
@@ -135,7 +135,7 @@ def _some(seen: ShareProblem, which: np.ndarray) -> ShareProblem:
 
 def written_out(name: str, seen: ShareProblem) -> float | None:
     """The optimum by cvxpy, a variable for each job and type; None where it has no such program."""
-    rates = np.where(seen.allowed[seen.jobs.kind], seen.rates, 0.0)
+    rates = np.where(seen.allowed_types[seen.jobs.kind], seen.rates, 0.0)
     share = modelling.Variable(rates.shape, nonneg=True)
     got: Any = modelling.sum(modelling.multiply(rates, share), axis=1)
     size: Any = modelling.Variable(nonneg=True) if name == "total cost with deadlines" else 1.0
@@ -153,7 +153,7 @@ def written_out(name: str, seen: ShareProblem) -> float | None:
         if name == "makespan in a budget":
             limits.append(cost / (BUDGET * HOUR_S) <= part)
     elif name == "finish-time fairness":
-        alone = jobs.isolated_s + jobs.steps / seen.isolated()
+        alone = jobs.isolated_s + jobs.steps / seen.isolated_throughput()
         rho = modelling.multiply(
             1 / alone, jobs.age_s + modelling.multiply(jobs.steps, modelling.inv_pos(got))
         )
@@ -162,7 +162,7 @@ def written_out(name: str, seen: ShareProblem) -> float | None:
         goal = modelling.Maximize(modelling.sum(got))
     elif name == "FIFO":
         rank = len(jobs.kind) - np.arange(len(jobs.kind))
-        goal = modelling.Maximize(rank / fastest(seen) @ got)
+        goal = modelling.Maximize(rank / fastest_throughput(seen) @ got)
     elif name == "cost with deadlines":
         worth = rates / (seen.scale[:, None] * seen.cluster.cost)
         goal = modelling.Maximize(modelling.sum(modelling.multiply(worth, share)))

@@ -44,7 +44,7 @@ def main() -> None:
     """Print each figure, its reference and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         export = Path(folder) / "rows.parquet"
-        parquet.connect().execute(_EXPORT.format(path=export))
+        parquet.open_database().execute(_EXPORT.format(path=export))
         store = PriceStore(Path(folder) / "store")
         copied = _seconds(lambda: _copy(export, Path(folder) / "copy.parquet"))
         began = time.perf_counter()
@@ -60,8 +60,8 @@ def main() -> None:
 
 
 def _copy(export: Path, copy: Path) -> None:
-    parquet.connect().execute(
-        f"COPY (FROM {parquet.scan([export])}) TO {parquet.quoted(copy)} (FORMAT parquet)"
+    parquet.open_database().execute(
+        f"COPY (FROM {parquet.scan_expression([export])}) TO {parquet.sql_literal(copy)} (FORMAT parquet)"
     )
 
 
@@ -81,7 +81,7 @@ def _as_of(history: PriceHistory) -> None:
         ]
 
     def asked() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return history.prices(markets, codes, moments)
+        return history.prices_at(markets, codes, moments)
 
     expected = np.empty(QUESTIONS)
     for code, prices in enumerate(searched()):
@@ -93,8 +93,8 @@ def _as_of(history: PriceHistory) -> None:
 def _one_market(store: PriceStore) -> None:
     market = Market("aws", "region-1", "region-1b", "type-5")
     files = store.root.glob("cloud=aws/region=region-1/month=*/rows.parquet")
-    query = f"SELECT time_s, price_usd_hour FROM {parquet.scan(sorted(files))} WHERE instance_type = 'type-5'"
-    database = parquet.connect()
+    query = f"SELECT time_s, price_usd_hour FROM {parquet.scan_expression(sorted(files))} WHERE instance_type = 'type-5'"
+    database = parquet.open_database()
     assert len(store.series(market)) > ROWS // MARKETS * 0.99
     series = _median(lambda: store.series(market), 15)
     _say(

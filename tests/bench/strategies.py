@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.backtest.engine import Beliefs
-from bidbrain.backtest.oracle import clairvoyant
+from bidbrain.backtest.oracle import clairvoyant_bound
 from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import SurvivalBatch
 from bidbrain.strategies.registry import DEFAULT
@@ -312,7 +312,7 @@ def _row(case: Case, rules: str, prepared: Prepared) -> Row:
     some = np.flatnonzero(common)[:: max(1, int(common.sum()) // ORACLE_STARTS)]
     starts, latest = prepared.starts[some], finish_s.max(axis=0)[some]
     least, unrefunded = (
-        float(clairvoyant(p.setting, p.job, p.tape, starts, latest, refunds=refunds).mean())
+        float(clairvoyant_bound(p.setting, p.job, p.tape, starts, latest, refunds=refunds).mean())
         for p, refunds in ((prepared, True), (prepared, False))
     )
     return Row(

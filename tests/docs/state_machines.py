@@ -14,7 +14,7 @@ from agileml.controller.cluster import INVARIANTS, PHASE_EDGES, TrainingPhase
 from agileml.controller.placement.ownership import EDGES
 from agileml.controller.stages import PLACEMENTS
 from agileml.controller.state_machine import CLOCK_RULES, HANDLERS, RULES, Rule
-from spotctl.control.lifecycle import edges
+from spotctl.control.lifecycle import list_transitions
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -100,7 +100,7 @@ def _partitions() -> str:
 
 
 def _machine() -> str:
-    return "## A machine, in spotctl's record\n\n" + _drawn(edges())
+    return "## A machine, in spotctl's record\n\n" + _drawn(list_transitions())
 
 
 def _invariants() -> str:

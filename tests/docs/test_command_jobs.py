@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.machine_disk import Disk
+from agileml.node.programs.machine_disk import MachineDisk
 from spotctl.job.file import load_job, parse_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def test_the_job_file_shown_is_one(tmp_path: Path) -> None:
 def test_the_variables_are_those_of_the_table() -> None:
     told = set(re.findall(r"`(SPOTCTL_\w+)`", TEXT))
     of_the_job = {"SPOTCTL_ATTEMPT", "SPOTCTL_JOB", "SPOTCTL_RUN", "SPOTCTL_CPUS"}
-    assert told == set(Disk(ROOT).variables(None)) | of_the_job
+    assert told == set(MachineDisk(ROOT).environment_variables(None)) | of_the_job
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("command_*.yaml")), ids=lambda p: p.name)

@@ -119,8 +119,8 @@ def split(zones: Sequence[Zone]) -> Split:
         unseen = markets.index(zone.market) % 2 == 1
         half = Instant((zone.begin + zone.end) // 2)
         if not unseen:
-            known = Observations.of({zone.market: zone.spells.as_of(half)})
-            training = training.beside(known)
+            known = Observations.from_spells({zone.market: zone.spells.as_of(half)})
+            training = training.merge_with(known)
         judged.append((zone, unseen, Instant(zone.begin + DAY_S) if unseen else half))
     learned = learn_hazard(training, Instant(max(zone.end for zone in kept)), Memory())
     assert learned is not None
@@ -131,13 +131,15 @@ def score(found: Split, zone: Zone, unseen: bool, judged_from: Instant) -> Score
     """All estimators on one zone."""
     every = find_starts(zone.spells, STEP_S, HOUR_S)
     base = base_rates(every, HOUR_S)
-    record = MarketRecord.from_rows(found.learned, exposure_rows(Observations.of({zone.market: zone.spells})))
-    own = Observations.of({zone.market: zone.spells})
+    record = MarketRecord.from_rows(
+        found.learned, exposure_rows(Observations.from_spells({zone.market: zone.spells}))
+    )
+    own = Observations.from_spells({zone.market: zone.spells})
     others = found.training if unseen else Observations()
     given = {
         "conditioned": -np.expm1(-record.hazards_at(every.moments, every.ages_s, HOUR_S)),
         "lifetimes": _daily(LifetimeModel(own), zone, every, base),
-        "pooled": _daily(PooledModel(others.beside(own)), zone, every, base),
+        "pooled": _daily(PooledModel(others.merge_with(own)), zone, every, base),
     }
     given["chosen"] = _chosen(given, every)
     judged = every.moments >= judged_from
@@ -185,7 +187,7 @@ def coverage(found: Split, random: np.random.Generator) -> tuple[int, int]:
     """
     inside = total = 0
     for zone, _, judged_from in found.zones:
-        rows = exposure_rows(Observations.of({zone.market: zone.spells}))
+        rows = exposure_rows(Observations.from_spells({zone.market: zone.spells}))
         record = MarketRecord.from_rows(found.learned, rows)
         hazard = record.hazards_at(rows.begins, AGE_EDGES_S[rows.cell], rows.at_risk_s)
         _, day = np.unique(rows.begins // DAY_S, return_inverse=True)

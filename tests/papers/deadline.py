@@ -21,11 +21,11 @@ import numpy as np
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.deadline import baselines, oracle
-from bidbrain.deadline.availability_belief import Lomax, SpellPrior
-from bidbrain.deadline.benchmark import Rule, Runs, simulate, windows
+from bidbrain.deadline.availability_belief import LomaxLaw, SpellPrior
+from bidbrain.deadline.benchmark import BenchmarkRuns, Rule, cut_windows, simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Job
-from bidbrain.deadline.value_iteration import AGE_CLASSES, Plan
+from bidbrain.deadline.model import DeadlineJob
+from bidbrain.deadline.value_iteration import AGE_CLASSES, CostToGo
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from tests.papers.protocols.availability import Trace, traces
 
@@ -34,7 +34,7 @@ WORK_H = 48
 DEADLINES_H = (52, 70)
 OVERHEADS_S = (180, 720)
 TRAIN, REPORT = "aws-10-26-2022", "aws-02-15-2023"
-_TOLD = SpellPrior((Lomax(1.0, Seconds(TICK_S)),), Seconds(HOUR_S))
+_TOLD = SpellPrior((LomaxLaw(1.0, Seconds(TICK_S)),), Seconds(HOUR_S))
 """For the told hazards: one pair of laws, so that there is nothing to learn."""
 
 
@@ -43,8 +43,8 @@ class Case:
     """One zone and variant."""
 
     zone: str
-    job: Job
-    runs: dict[str, Runs]
+    job: DeadlineJob
+    runs: dict[str, BenchmarkRuns]
     clairvoyant: Floats
 
     @property
@@ -61,10 +61,10 @@ class Case:
         return self.cost("on-demand") - self.cost(rule)
 
 
-def variants() -> list[Job]:
+def variants() -> list[DeadlineJob]:
     """Two deadlines by two overheads."""
     return [
-        Job(
+        DeadlineJob(
             work_s=Seconds(WORK_H * HOUR_S),
             deadline_s=Seconds(deadline_h * HOUR_S),
             overhead_s=Seconds(overhead_s),
@@ -82,31 +82,31 @@ def run(zones: list[Trace], count: int) -> list[Case]:
     return [case for job in variants() for case in _variant(job, zones, count)]
 
 
-def _variant(job: Job, zones: list[Trace], count: int) -> list[Case]:
+def _variant(job: DeadlineJob, zones: list[Trace], count: int) -> list[Case]:
     """All zones go through the simulator together, but for the rule that is told its zone's hazards."""
-    cuts = [windows(zone.up, job.ticks, count) for zone in zones]
+    cuts = [cut_windows(zone.up, job.tick_count, count) for zone in zones]
     up = np.concatenate(cuts)
     ends = np.cumsum([len(cut) for cut in cuts])
-    runs = {name: simulate(job, up, rule) for name, rule in _rules(job).items()}
+    runs = {name: simulate_rule(job, up, rule) for name, rule in _rules(job).items()}
     clairvoyant = oracle.least_costs(job, up)
     cases = []
     for zone, cut, end in zip(zones, cuts, ends.tolist(), strict=True):
         rows = slice(end - len(cut), end)
-        of_zone = {name: of_all.part(rows) for name, of_all in runs.items()}
-        told = LeastCost(job, Plan.solve(job, TICK_S, hazards_by_age(zone.up)[None]))
-        of_zone["hindsight"] = simulate(job, cut, told.machines, _TOLD)
+        of_zone = {name: of_all.select(rows) for name, of_all in runs.items()}
+        told = LeastCost(job, CostToGo.from_hazards(job, TICK_S, hazards_by_age(zone.up)[None]))
+        of_zone["hindsight"] = simulate_rule(job, cut, told.cheapest_machines, _TOLD)
         cases.append(Case(zone.name, job, of_zone, clairvoyant[rows]))
     return cases
 
 
-def _rules(job: Job) -> dict[str, Rule]:
+def _rules(job: DeadlineJob) -> dict[str, Rule]:
     return {
-        "on-demand": baselines.on_demand,
-        "greedy": baselines.greedy(job),
-        "time-sliced": baselines.time_sliced(job),
-        "uniform progress": baselines.uniform_progress(job),
-        "uniform progress, spot first": baselines.uniform_progress(job, spot_first=True),
-        "least cost": LeastCost.of(job).machines,
+        "on-demand": baselines.on_demand_rule,
+        "greedy": baselines.greedy_rule(job),
+        "time-sliced": baselines.time_sliced_rule(job),
+        "uniform progress": baselines.uniform_progress_rule(job),
+        "uniform progress, spot first": baselines.uniform_progress_rule(job, spot_first=True),
+        "least cost": LeastCost.for_job(job).cheapest_machines,
     }
 
 

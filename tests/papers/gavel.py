@@ -35,7 +35,14 @@ from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Packing
 from bidbrain.cluster.policies.cost import MaxThroughput, PerDollar, Total
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
 from bidbrain.cluster.policies.ordered import Fifo
-from bidbrain.cluster.simulator import Finished, Trace, completion_s, fairness, late, simulate
+from bidbrain.cluster.simulator import (
+    SimulationResult,
+    Trace,
+    completion_s,
+    finish_time_fairness,
+    late_jobs,
+    simulate_cluster,
+)
 from pricing_data.model.units import HOUR_S
 from tests.papers.protocols.curves import picture
 from tests.papers.protocols.saturation import saturation
@@ -101,14 +108,14 @@ class Measures:
     """Whether jobs kept coming until the last measured one had ended, where only some are measured."""
 
     @classmethod
-    def of(cls, trace: Trace, done: Finished, measured: slice) -> Measures:
+    def of(cls, trace: Trace, done: SimulationResult, measured: slice) -> Measures:
         return cls(
             float(completion_s(trace, done)[measured].mean() / HOUR_S),
-            float(fairness(trace, done)[measured].mean()),
+            float(finish_time_fairness(trace, done)[measured].mean()),
             float(np.nanmax(done.end_s) / HOUR_S),
             done.dollars,
-            float(late(trace, done).mean()),
-            float((late(trace, done) & done.promised).sum()),
+            float(late_jobs(trace, done).mean()),
+            float((late_jobs(trace, done) & done.promised).sum()),
             measured.stop is None or float(done.end_s[measured].max()) <= float(trace.arrival_s[-1]),
         )
 
@@ -219,7 +226,7 @@ def _measured(
     """One simulation, in a process of its own."""
     chosen = BY_NAME[name][entry]
     setting = _table(data).setting(workers, pairs=chosen.pairs)
-    done = simulate(
+    done = simulate_cluster(
         trace,
         setting,
         chosen.policy(seed),

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.relocation.egress import Baggage, EgressPrices
-from bidbrain.relocation.oracle_path import Journey, Moving, Options, mean_cost, stay, travel
+from bidbrain.relocation.egress import EgressPrices, TransferLoad
+from bidbrain.relocation.oracle_path import Journey, Moving, Options, follow_prices, mean_cost, stay_put
 from pricing_data.catalogue import bundled_egress
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market
@@ -54,7 +54,9 @@ _AWS_GPUS: Final = {
 }
 _GRID: Final = np.arange(FIRST, LAST, HOUR_S)
 MOVING: Final = Moving(
-    Baggage(size_gb=0.5, gb_per_s=0.05, restart_s=Seconds(600)), EgressPrices(bundled_egress()), lasts_s=DAY_S
+    TransferLoad(size_gb=0.5, gb_per_s=0.05, restart_s=Seconds(600)),
+    EgressPrices(bundled_egress()),
+    lasts_s=DAY_S,
 )
 """Checkpoints as large as BERT's (table 6.2), ten minutes to a new machine, prices trusted for a day."""
 
@@ -160,8 +162,8 @@ def ladder(
     work = days * DAY_S * speed[job, "v100"]
     starts = range((since - FIRST) // HOUR_S, len(_GRID), 24)
     chosen = {name: options([g for g in found if keeps(g)], speed, job) for name, keeps in steps.items()}
-    journeys = {name: [stay(o, start, work) for start in starts] for name, o in chosen.items()}
-    journeys[DYNAMIC] = [travel(list(chosen.values())[-1], start, work, MOVING) for start in starts]
+    journeys = {name: [stay_put(o, start, work) for start in starts] for name, o in chosen.items()}
+    journeys[DYNAMIC] = [follow_prices(list(chosen.values())[-1], start, work, MOVING) for start in starts]
     done = np.all([[np.isfinite(j.cost) for j in row] for row in journeys.values()], axis=0)
     return {name: _rung(row, done) for name, row in journeys.items()}
 
@@ -170,7 +172,7 @@ def _rung(journeys: Sequence[Journey], done: npt.NDArray[np.bool_]) -> Rung:
     kept = [journey for journey, counts in zip(journeys, done, strict=True) if counts]
     if not kept:
         return Rung(float("nan"), float("nan"), 0)
-    return Rung(mean_cost(kept), float(np.mean([journey.moves for journey in kept])), len(kept))
+    return Rung(mean_cost(kept), float(np.mean([journey.move_count for journey in kept])), len(kept))
 
 
 def lost_every_h(data: Path) -> dict[str, tuple[float, int]]:

@@ -23,9 +23,9 @@ from typing import Final
 import numpy as np
 
 from bidbrain.backtest.beta_grid import BetaTables
-from bidbrain.backtest.job import Accounting, Job
-from bidbrain.backtest.oracle import clairvoyant
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.job import Accounting, BacktestJob
+from bidbrain.backtest.oracle import clairvoyant_bound
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.bidding.decision_batch import MarketSetup
@@ -137,7 +137,7 @@ def run_zone(case: Case) -> Result:
     since = parse_instant(case.trace.tested_from)
     setting = _setting(case, history, since)
     last = Instant(max(int(history.series(market).times[-1]) for market in setting.markets))
-    tape = Tape.of(history, setting.markets, since, last)
+    tape = PriceTape.from_history(history, setting.markets, since, last)
     fitted = PriceCrossing().fit(history.as_of(since), since)
     tables = BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
     rows: list[Row] = []
@@ -206,12 +206,17 @@ def _reference(case: Case, since: Instant) -> tuple[int, float]:
 
 
 def _run_job(
-    case: Case, setting: MarketSetup, tape: Tape, tables: BetaTables, fitted: FittedPriceCrossing, hours: int
+    case: Case,
+    setting: MarketSetup,
+    tape: PriceTape,
+    tables: BetaTables,
+    fitted: FittedPriceCrossing,
+    hours: int,
 ) -> tuple[list[Row], dict[bool, float]]:
     vcpus, price = _reference(case, Instant(tape.begin))
     cores = float(MACHINES * vcpus)
     work = cores * SCALING.efficiency(MACHINES) * hours * HOUR_S
-    job = Job(work, BOOT_S, accounting=Accounting.PAPER)
+    job = BacktestJob(work, BOOT_S, accounting=Accounting.PAPER)
     latest = tape.end - 3 * hours * HOUR_S
     starts = np.sort(np.random.default_rng(case.seed).integers(tape.begin, latest, case.starts))
     baseline = MACHINES * hours * price
@@ -225,7 +230,7 @@ def _run_job(
     horizon_s = np.where(np.isfinite(done), done, 0.0).max(axis=0)
     bounds = {}
     for refunds in (True, False):
-        least = clairvoyant(setting, job, tape, starts[some], horizon_s, refunds=refunds)
+        least = clairvoyant_bound(setting, job, tape, starts[some], horizon_s, refunds=refunds)
         bounds[refunds] = float(least.mean()) / baseline
     return rows, bounds
 
@@ -243,7 +248,7 @@ def strategies(cores: float, mttf_s: float) -> tuple[Strategy, ...]:
     )
 
 
-def _reference_only(case: Case, setting: MarketSetup, tape: Tape) -> MarketSetup:
+def _reference_only(case: Case, setting: MarketSetup, tape: PriceTape) -> MarketSetup:
     """On demand one has the reference machines, whatever the zone's spot markets are."""
     vcpus, price = _reference(case, Instant(tape.begin))
     size = len(setting.markets)
@@ -275,10 +280,10 @@ def _row(case: Case, hours: int, name: str, outcomes: Outcomes, baseline: float)
     )
 
 
-def _market_facts(case: Case, setting: MarketSetup, tape: Tape) -> tuple[float, float]:
+def _market_facts(case: Case, setting: MarketSetup, tape: PriceTape) -> tuple[float, float]:
     """How cheap the cheapest market of the test window is, and how often bids of its list price are taken."""
     hourly = np.arange(tape.begin, tape.end - HOUR_S, HOUR_S)
-    prices = tape.price(np.arange(len(setting.markets)), hourly[:, None])
+    prices = tape.price_at(np.arange(len(setting.markets)), hourly[:, None])
     per_core = np.where(np.isnan(prices), np.inf, prices / setting.cores)
     market = per_core.argmin(axis=1)
     vcpus, price = _reference(case, Instant(tape.begin))

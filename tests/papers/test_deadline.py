@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.deadline.benchmark import simulate, windows
+from bidbrain.deadline.benchmark import cut_windows, simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
 from tests.papers.deadline import Case, chosen, run, saved_share, variants
 
@@ -52,7 +52,7 @@ def test_starts_are_fewer_than_uniform_progress_makes(cases: list[Case]) -> None
 def test_no_start_of_any_trace_makes_a_job_late(recorded_data: Path, campaign: bool) -> None:
     """From every tick of every trace that leaves room with ``--campaign``; from some tens otherwise."""
     for job in variants():
-        rule = LeastCost.of(job).machines
+        rule = LeastCost.for_job(job).cheapest_machines
         for zone in chosen(recorded_data, "all")[:: 1 if campaign else 4]:
-            up = windows(zone.up, job.ticks, len(zone.up) if campaign else 20)
-            assert not simulate(job, up, rule).late.any(), (zone.name, job)
+            up = cut_windows(zone.up, job.tick_count, len(zone.up) if campaign else 20)
+            assert not simulate_rule(job, up, rule).late.any(), (zone.name, job)

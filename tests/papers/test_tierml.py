@@ -39,7 +39,7 @@ def tables(
     bids = steps or (None, None)
     classes = [MachineClass(SMALL, 128, 0.5, bids[0]), MachineClass(LARGE, 64, 1.0, bids[1])]
     until = Instant(LEARNED_S + minutes * MINUTE_S)
-    return tabulate(PriceHistory.of(series), classes, Instant(LEARNED_S), until)
+    return tabulate(PriceHistory.from_series(series), classes, Instant(LEARNED_S), until)
 
 
 def one(scheme: Scheme, window: Tables, length: int) -> Jobs:
@@ -114,7 +114,7 @@ def test_failure_rates_are_failures_over_time_at_risk() -> None:
     times = np.array([day * DAY_S + at for day in range(12) for at in (0, 22 * HOUR_S)], np.int64)
     prices = np.array([0.1, 0.9] * 12)
     fitted = PriceCrossing(window_s=DAY_S).fit(
-        PriceHistory.of({LARGE: Series(times, prices)}), Instant(12 * DAY_S)
+        PriceHistory.from_series({LARGE: Series(times, prices)}), Instant(12 * DAY_S)
     )
     beta = 22 / 24
     uptime_s = beta * 11 * HOUR_S + (1 - beta) * DAY_S

@@ -119,7 +119,7 @@ def results(data: Path, pairs: Sequence[Pair] = PAIRS, every: int = 1) -> Iterat
     catalogue = Catalogue.bundled()
     recorded = {f: read_trace(data / f / "spot_prices.csv.gz").series for f in {p.folder for p in pairs}}
     for pair in pairs:
-        history = PriceHistory.of(recorded[pair.folder])
+        history = PriceHistory.from_series(recorded[pair.folder])
         for bidding in (ON_DEMAND_BIDS, AGGRESSIVE):
             yield _result(history, catalogue, pair, bidding, every)
 

@@ -61,10 +61,10 @@ def test_list_prices_of_a_type_have_only_ever_fallen(catalogue: Catalogue) -> No
 
 def test_types_of_a_cloud_are_listed_by_name(catalogue: Catalogue) -> None:
     for cloud in ("aws", "gcp", "azure"):
-        names = [kind.name for kind in catalogue.types(cloud)]
+        names = [kind.name for kind in catalogue.instance_types_of(cloud)]
         assert names == sorted(names)
         assert len(names) > 10
-    assert catalogue.types("moon") == ()
+    assert catalogue.instance_types_of("moon") == ()
     gpu = catalogue.instance_type("aws", "p3.8xlarge")
     assert gpu is not None
     assert (gpu.vcpus, gpu.memory_gib, gpu.gpus) == (32, 244.0, 4)

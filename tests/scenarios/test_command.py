@@ -198,10 +198,12 @@ def test_a_full_disk_loses_nothing_that_was_whole(small_disk: Path, tmp_path: Pa
     large.write_bytes(b"2" * 60_000)
     with pytest.raises(StoreError, match="No space left on device"):
         store.publish(Checkpoint(2, large))
-    assert [stored.step for stored in store.whole()] == [1]
+    assert [stored.step for stored in store.list_complete()] == [1]
     large.write_bytes(b"2" * 8_000)
     store.publish(Checkpoint(2, large))
-    assert [stored.step for stored in store.whole()] == [2, 1], "what was cut off does not stay in the way"
+    assert [stored.step for stored in store.list_complete()] == [2, 1], (
+        "what was cut off does not stay in the way"
+    )
 
 
 def test_the_numpy_example_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spotctl.job.resolve import PriceOptions
 from spotctl.job.settings import LaunchOptions, WorldKind
 from spotctl.records.run import Run
 from spotctl.session.interrupts import Answer
-from spotctl.session.launch import Finished, launch
+from spotctl.session.launch import FinishedRun, launch
 from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices
 from tests.spotctl.build import redecided
 
@@ -74,7 +74,7 @@ class Bystander:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    finished: Finished
+    finished: FinishedRun
     run: Run
     entries: tuple[e.Entry, ...]
 

@@ -26,7 +26,7 @@ import pytest
 from agileml.node.programs.local_host import DiskHost
 from pricing_data.model.units import format_instant
 from spotctl.control import entries as e
-from spotctl.queue.lifecycle.journal import QueueFolder, Record
+from spotctl.queue.lifecycle.journal import QueueFolder, QueueRecord
 from spotctl.records.run import Run, Runs
 from tests.scenarios.support.command import PROGRAM, STEPS, result
 from tests.scenarios.support.market import START, write_prices
@@ -123,9 +123,9 @@ class QueueProduct:
     # ---- what is known of it ------------------------------------------------------------------
 
     @property
-    def record(self) -> Record:
-        newest = QueueFolder("queue", self.home).newest()
-        return Record() if newest is None else newest.record()
+    def record(self) -> QueueRecord:
+        newest = QueueFolder("queue", self.home).newest_run()
+        return QueueRecord() if newest is None else newest.read_record()
 
     def runs(self) -> Mapping[str, Run]:
         return {run.name: run for run in Runs(self.home).all()}

@@ -15,9 +15,9 @@ from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.drive import drive, start
-from spotctl.control.evolve import begin, evolve
-from spotctl.control.run_spec import Stop, Terms, Tradable
+from spotctl.control.drive import drive, start_run
+from spotctl.control.evolve import evolve, initial_state
+from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 from spotctl.control.step import plan
 from spotctl.engines.base import Training
@@ -30,15 +30,15 @@ from spotctl.worlds.world import TraceWorld
 START = Instant(1_465_000_000)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 MARKETS = tuple(Market("aws", "us-east-1", zone, "m4.xlarge") for zone in ZONES)
-RELIABLE = Tradable(Market("aws", "us-east-1", "us-east-1a", "c4.xlarge"), UsdPerHour(0.199), 4)
+RELIABLE = MarketOption(Market("aws", "us-east-1", "us-east-1a", "c4.xlarge"), UsdPerHour(0.199), 4)
 
 Away = list[tuple[int, int]]
 """When spot is away: [from, to), in order."""
 
 
-def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400.0) -> Terms:
+def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400.0) -> RunSpec:
     """One reliable machine, up to eight spot ones in three zones; a clock of ``work`` core-seconds."""
-    return Terms(
+    return RunSpec(
         job="test",
         run="r",
         seed=1,
@@ -46,10 +46,10 @@ def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400
         rules=rules,
         reliable=RELIABLE,
         reliable_count=1,
-        spot=tuple(Tradable(market, UsdPerHour(0.239), 4) for market in MARKETS),
+        spot=tuple(MarketOption(market, UsdPerHour(0.239), 4) for market in MARKETS),
         limits=Limits(max_instances=8, max_per_allocation=4),
         scaling=ScalingModel(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=4),
-        stop=Stop(clocks=clocks),
+        stop=StopCondition(clocks=clocks),
         core_seconds_per_clock=work,
         prices="synthetic prices (test)",
     )
@@ -66,7 +66,7 @@ def random_trace(seed: int, days: int = 12, before_days: int = 6) -> PriceHistor
         for begins in rng.integers(0, len(times) - 5, size=days * 3):
             prices[begins : begins + int(rng.integers(1, 4))] = rng.uniform(0.05, 1.5)
         series[market] = Series(times.astype(np.int64), np.round(prices, 4))
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
 def scripted_trace(*steps: tuple[int, int, float], quiet: float = 0.035) -> PriceHistory:
@@ -79,7 +79,7 @@ def scripted_trace(*steps: tuple[int, int, float], quiet: float = 0.035) -> Pric
         later = sorted((START + after, price) for which, after, price in steps if which == number)
         times = np.concatenate([past, [START], [at for at, _ in later]]).astype(np.int64)
         series[market] = Series(times, np.concatenate([prices, [quiet], [price for _, price in later]]))
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
 def capacity_between(away: Away) -> Observations:
@@ -88,7 +88,9 @@ def capacity_between(away: Away) -> Observations:
     outages = [*past, *away]
     borders = [START - 21 * 86400, *(moment for outage in outages for moment in outage), START + 90 * 86400]
     lost = [True] * len(outages) + [False]
-    return Observations.of({m: Spells.of(borders[::2], borders[1::2], lost) for m in MARKETS})
+    return Observations.from_spells(
+        {m: Spells.from_columns(borders[::2], borders[1::2], lost) for m in MARKETS}
+    )
 
 
 class Silent:
@@ -102,9 +104,9 @@ class Silent:
 
 
 def replay(
-    of: Terms,
+    of: RunSpec,
     trace: PriceHistory,
-    asks: Callable[[Instant], tuple[e.Ask, ...]] = lambda _: (),
+    asks: Callable[[Instant], tuple[e.UserRequest, ...]] = lambda _: (),
     capacity: Observations = UNLIMITED,
     training: Training | None = None,
 ) -> tuple[State, tuple[e.Entry, ...]]:
@@ -113,12 +115,12 @@ def replay(
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now, capacity)
     world = TraceWorld(time, trace, provider, training or simulate_training(of), lambda: asks(time.now), of)
     ledger, observer = Ledger.in_memory(), Silent()
-    begun = start(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
+    begun = start_run(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
     state = drive(begun, world, ledger, observer)
     return state, ledger.entries()
 
 
-def asked_once(ask: e.Ask, after_s: int) -> Callable[[Instant], tuple[e.Ask, ...]]:
+def asked_once(ask: e.UserRequest, after_s: int) -> Callable[[Instant], tuple[e.UserRequest, ...]]:
     """For ``replay``: ``ask``, the first time that anybody looks ``after_s`` seconds after START."""
     pending = [ask]
     return lambda now: (pending.pop(),) if pending and now > START + after_s else ()
@@ -132,7 +134,7 @@ def redecided(entries: Sequence[e.Entry], history: PriceHistory) -> list[e.Entry
     """Feed the facts of a ledger to the core, one by one: facts and the commands that the core makes."""
     first = entries[0]
     assert isinstance(first, e.JobStarted)
-    state = begin(first, history)
+    state = initial_state(first, history)
     made: list[e.Entry] = [first]
     for fact in entries[1:]:
         if is_command(fact):
@@ -144,5 +146,5 @@ def redecided(entries: Sequence[e.Entry], history: PriceHistory) -> list[e.Entry
     return made
 
 
-def shortened(of: Terms, clocks: int) -> Terms:
+def shortened(of: RunSpec, clocks: int) -> RunSpec:
     return replace(of, stop=replace(of.stop, clocks=clocks))

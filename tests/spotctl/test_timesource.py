@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pricing_data.model.units import Instant
-from spotctl.timesource import LENT_S, Effect, PacedTime, VirtualTime, pause, stopwatch
+from spotctl.timesource import LENT_S, Effect, PacedTime, VirtualTime, sleep, stopwatch
 
 START = Instant(1_000_000)
 SPEED = 1000.0
@@ -22,7 +22,7 @@ def after(seconds: int) -> Instant:
 
 def quiet(seconds: float) -> bool:
     """Nothing comes from outside."""
-    pause(seconds)
+    sleep(seconds)
     return False
 
 
@@ -51,7 +51,7 @@ class Following:
     def limit(self) -> float:
         return self.limits[-1]
 
-    def release(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
+    def release_until(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
         assert nominal <= limit or limit == pytest.approx(nominal, abs=1.0)
         self.limits.append(limit)
         self.awaited.append(awaited)
@@ -72,7 +72,7 @@ def test_virtual_time_jumps_and_never_back() -> None:
     assert time.now == after(10**6)
     time.advance(after(5), quiet, nothing)
     assert time.now == after(10**6)
-    assert time.holds() == ()
+    assert time.take_pauses() == ()
 
 
 def test_virtual_time_with_nothing_to_come_is_a_bug() -> None:
@@ -91,7 +91,7 @@ def test_paced_time_takes_its_time_and_stops_at_the_target() -> None:
 
 def test_time_spent_elsewhere_counts_but_a_moment_is_never_passed() -> None:
     time = PacedTime(START, SPEED)
-    pause(0.3)
+    sleep(0.3)
     time.advance(after(100), quiet, nothing)
     assert time.now == after(100)
 
@@ -100,12 +100,12 @@ def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
     """But for half a second, for which those who follow had gone on."""
     time = PacedTime(START, SPEED)
     follower = Following()
-    time.follow(follower)
+    time.add_follower(follower)
     stopped: list[float] = []
 
     def stop_once(seconds: float) -> bool:
         stopped.append(follower.limit - START)
-        pause(1.5 if len(stopped) == 1 else seconds)
+        sleep(1.5 if len(stopped) == 1 else seconds)
         return len(stopped) == 2
 
     time.advance(after(10**6), stop_once, nothing)
@@ -116,11 +116,11 @@ def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
 def test_those_who_follow_stand_still_while_nobody_moves_the_time() -> None:
     time = PacedTime(START, SPEED)
     follower = Following()
-    time.follow(follower)
+    time.add_follower(follower)
     assert follower.limit == START
     time.advance(after(100), quiet, nothing)
     assert follower.limit == time.now == after(100)
-    time.unfollow(follower)
+    time.remove_follower(follower)
     time.advance(after(200), quiet, nothing)
     assert follower.limit == after(100)
 
@@ -128,7 +128,7 @@ def test_those_who_follow_stand_still_while_nobody_moves_the_time() -> None:
 def test_those_who_follow_never_pass_what_is_scheduled() -> None:
     time = PacedTime(START, SPEED)
     follower = Following()
-    time.follow(follower)
+    time.add_follower(follower)
     time.advance(after(120), quiet, nothing)
     assert max(follower.limits) <= after(120)
 
@@ -137,7 +137,7 @@ def test_those_who_follow_never_pass_what_is_scheduled() -> None:
 def test_those_who_follow_are_told_of_a_hold_for_which_they_have_to_work(needs_work: bool) -> None:
     time = PacedTime(START, SPEED)
     follower = Following()
-    time.follow(follower)
+    time.add_follower(follower)
     effect = Effect("the training ends", after(20), floor_s=0.1, needs_work=needs_work)
     time.advance(after(30), quiet, lambda: (effect,))
     assert any(follower.awaited) == needs_work
@@ -148,7 +148,7 @@ def test_news_from_outside_end_the_wait_where_the_clock_stands() -> None:
     time = PacedTime(START, SPEED)
 
     def news(seconds: float) -> bool:
-        pause(min(seconds, 0.03))
+        sleep(min(seconds, 0.03))
         return True
 
     time.advance(after(10**6), news, nothing)
@@ -165,7 +165,7 @@ def test_time_stands_still_for_an_effect_that_is_due_and_not_done() -> None:
     stood: list[Instant] = []
 
     def look(seconds: float) -> bool:
-        pause(seconds)
+        sleep(seconds)
         if unfinished():
             stood.append(time.now)
         return False
@@ -173,10 +173,10 @@ def test_time_stands_still_for_an_effect_that_is_due_and_not_done() -> None:
     assert took(lambda: time.advance(after(100), look, unfinished)) >= 0.3
     assert max(stood) == after(50), "nominal time does not run past it"
     assert time.now == after(100)
-    (hold,) = time.holds()
+    (hold,) = time.take_pauses()
     assert (hold.effect, hold.done) == (joins, True)
     assert hold.real_s >= 0.15
-    assert time.holds() == (), "said once"
+    assert time.take_pauses() == (), "said once"
 
 
 def test_after_a_hold_time_goes_on_at_its_pace() -> None:
@@ -192,12 +192,12 @@ def test_it_gives_an_effect_up_when_its_floor_has_run_out() -> None:
     waited = took(lambda: time.advance(after(60), quiet, lambda: (never,)))
     assert waited >= 0.2
     assert time.now == after(60)
-    (hold,) = time.holds()
+    (hold,) = time.take_pauses()
     assert (hold.effect, hold.done) == (never, False)
     assert hold.real_s >= 0.2
     time.advance(after(70), quiet, lambda: (never,))
     assert time.now == after(70)
-    assert time.holds() == (), "nobody waits for it again"
+    assert time.take_pauses() == (), "nobody waits for it again"
 
 
 def test_one_that_is_given_up_does_not_end_the_wait_for_another() -> None:
@@ -205,7 +205,7 @@ def test_one_that_is_given_up_does_not_end_the_wait_for_another() -> None:
     never = Effect("s1-1 joins", after(20), floor_s=0.05)
     late = Until(Effect("s1-2 joins", after(20), floor_s=60.0), real_s=0.3)
     assert took(lambda: time.advance(after(30), quiet, lambda: (never, *late()))) >= 0.3
-    assert [(hold.effect.name, hold.done) for hold in time.holds()] == [
+    assert [(hold.effect.name, hold.done) for hold in time.take_pauses()] == [
         ("s1-1 joins", False),
         ("s1-2 joins", True),
     ]
@@ -216,4 +216,4 @@ def test_an_effect_that_is_done_in_time_holds_nothing() -> None:
     unfinished = Until(Effect("s1-1 joins", after(300), floor_s=60.0), real_s=0.05)
     time.advance(after(400), quiet, unfinished)
     assert time.now == after(400)
-    assert time.holds() == ()
+    assert time.take_pauses() == ()

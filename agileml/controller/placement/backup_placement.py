@@ -1,9 +1,10 @@
-"""Which reliable machine follows what a transient one serves, as reliable machines come and go.
+"""Decides which reliable machine backs up what a transient one serves, as reliable machines come and go.
 
-In the transition to stage 2 a ParamServ stays as the backup of what it served. This rule is for later:
-a backup died, and the owner still has everything; or a reliable machine joined, and takes its part. The
-owner sends a copy to the *heir*, which is the backup once the copy has arrived. Until then the clock that
-the last backup held is not passed, so whatever dies meanwhile, B can be returned to or a checkpoint is.
+In the transition to stage 2 a ParamServ stays as the backup of what it served. This rule is for later: a
+backup died while the owner still has everything, or a reliable machine joined and takes its part. The owner
+sends a copy to the *incoming backup*, which is the backup once the copy has arrived. Until then B does not
+pass the clock that the last backup held. So whatever dies meanwhile, training can return to B or to a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from agileml.protocol.commands import BackUp, Command
 
 
 def place_backups(cluster: ClusterState) -> Result:
-    """Give what a transient machine serves a backup if it has none, and a machine that joins its part."""
+    """Gives partitions without a backup one, and moves backups so that a joined machine gets its part."""
     epoch = cluster.epoch + 1
     chosen: list[Partition] = []
     commands: list[Command] = []
@@ -26,7 +27,7 @@ def place_backups(cluster: ClusterState) -> Result:
         owner = partition.owner
         if owner is None or target is None or not _needs_copy(cluster, partition, target):
             continue
-        chosen.append(replace(partition, detached=True, heir=IncomingBackup(target, epoch)))
+        chosen.append(replace(partition, detached=True, incoming_backup=IncomingBackup(target, epoch)))
         commands.append(BackUp(owner, partition.number, cluster.make_peer(target), epoch, cluster.generation))
     if not chosen:
         return cluster, ()
@@ -34,17 +35,19 @@ def place_backups(cluster: ClusterState) -> Result:
 
 
 def _target_backups(cluster: ClusterState) -> tuple[str | None, ...]:
-    """Spread over the reliable machines, with the fewest copies; None while there is none."""
+    """Returns a backup for each partition, with the fewest copies; None while there is
+    no reliable machine.
+    """
     claims = []
     for partition in cluster.partitions:
-        heir = partition.incoming_backup.machine if partition.incoming_backup else None
-        keeper = heir or partition.backup or partition.owner
+        incoming = partition.incoming_backup.machine if partition.incoming_backup else None
+        keeper = incoming or partition.backup or partition.owner
         claims.append((keeper,) if keeper is not None else ())
     return assign_owners(claims, dict.fromkeys(cluster.assignable_servers(Tier.RELIABLE), 1.0))
 
 
 def _needs_copy(cluster: ClusterState, partition: Partition, target: str) -> bool:
-    """A copy that is on its way is left alone, as is a partition that is itself."""
+    """Whether to send a copy to ``target``. Not while a copy, or the partition itself, is on its way."""
     if (
         partition.standing is not PartitionStatus.SERVED
         or partition.incoming_backup

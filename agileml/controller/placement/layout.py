@@ -1,8 +1,8 @@
-"""Who should own what: the target the controller steers towards, never the way there.
+"""Computes who should own what: the target that the controller steers towards, never the way there.
 
-Partitions and shards are spread by one rule: everybody has a quota, what already lies well stays,
-what must move goes to a previous owner if that one has room, and else to whoever has most room.
-Names in, names out: this module knows neither roles nor events.
+Partitions and shards are assigned by one rule. Everybody has a quota, and what already lies well stays. What
+must move goes to a previous owner with room, else to the machine with most room. Names in, names out: this
+module knows neither roles nor events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 
 def proportional_quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
-    """Share ``total`` items out in proportion to ``weights`` (largest remainders).
+    """Divides ``total`` items in proportion to ``weights`` (largest remainders).
 
     Of equal remainders the one who holds more now wins, which saves a move, and then the earlier in
     ``weights``. The sum is ``total`` unless there is nobody.
@@ -32,10 +32,10 @@ def proportional_quotas(total: int, weights: Mapping[str, float], held: Mapping[
 
 
 def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float]) -> tuple[str | None, ...]:
-    """An owner for every item; None only where ``weights`` names nobody.
+    """Returns an owner for every item; None only where ``weights`` names nobody.
 
-    ``claims[i]`` lists the item's present owner first and then its previous ones, the latest first;
-    names that are not in ``weights`` have no claim.
+    ``claims[i]`` lists the item's present owner first and then its previous ones, the latest first. Names
+    that are not in ``weights`` have no claim.
 
     >>> spread([["a"], ["a"], ["gone", "b"]], {"a": 1, "b": 1})
     ('a', 'a', 'b')
@@ -56,26 +56,26 @@ def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float])
     heapq.heapify(most)
     for item, claim in enumerate(claims):
         if owners[item] is None:
-            heir = next((name for name in claim if room.get(name, 0) > 0), None)
-            if heir is None:
+            owner = next((name for name in claim if room.get(name, 0) > 0), None)
+            if owner is None:
                 while -most[0][0] != room[most[0][2]]:
                     heapq.heappop(most)
-                heir = most[0][2]
-            owners[item] = heir
-            room[heir] -= 1
-            heapq.heappush(most, (-room[heir], order[heir], heir))
+                owner = most[0][2]
+            owners[item] = owner
+            room[owner] -= 1
+            heapq.heappush(most, (-room[owner], order[owner], owner))
     return tuple(owners)
 
 
 def choose_actives(
     available: Sequence[str], serving: frozenset[str], transient: int, share: float, most: int
 ) -> list[str]:
-    """Which transient machines run an ActivePS.
+    """Returns which transient machines run an ActivePS.
 
-    ``available``: machines that could, the longest-running first; ``serving``: those that do now, which
-    come first because keeping them moves nothing; ``transient``: how many transient machines take part;
-    ``share``: the part of them to use (half by default, Harlap 4.2.3), at least one and at most ``most``,
-    the number of partitions.
+    ``available``: machines that could, the longest-running first; ``serving``: those that do now, which come
+    first because keeping them moves nothing; ``transient``: how many transient machines take part; ``share``:
+    the part of them to use (half by default, Harlap 4.2.3), at least one and at most ``most``, the number of
+    partitions.
     """
     wanted = min(most, max(1, math.ceil(share * transient)))
     return sorted(available, key=lambda name: name not in serving)[:wanted]

@@ -1,8 +1,8 @@
-"""What a clock costs the network and the cores, as servers and workers report it: for automatic stages.
+"""Derives what a clock costs network and cores from reports of servers and workers, for automatic stages.
 
 The controller folds reports into ``LoadReports``; ``measure_clock_cost`` makes of them the ``ClockCost`` by
-which ``stages`` compares the stages. Sums over machines, so neither the order of the reports nor who served
-what matters.
+which ``stages`` compares the stages. It sums over machines, so neither the order of the reports nor who
+served what matters.
 """
 
 from __future__ import annotations
@@ -18,34 +18,40 @@ from agileml.controller.stages import ClockCost
 from agileml.protocol.events import ServerLoad, Setup, Stage, WorkerLoad
 
 MOST_STRAGGLING: Final = 2.0
-"""A worker that lags for longer than that times the pushes has another reason to lag."""
+"""A worker that lags for more than this times the pushes has another reason to lag."""
 MOST_STRAYED: Final = 3.0
-"""Clocks that are so many times longer or shorter than was said have another reason."""
+"""Clocks that are this many times longer or shorter than predicted have another reason."""
 LEARNED_OF_A_ROUND: Final = 0.5
-"""Of what is new, when every worker has reported once."""
+"""The weight of new measurements once every worker has reported once."""
 
 
 class LoadReports(Struct, frozen=True):
     """The last report of each machine, and what was learned from earlier ones.
 
-    ``straggling``: by how much of the time that pushes take the reliable machines' workers lagged when stage
-    2 was last seen; None if it never was.
+    ``straggling``: how far the reliable machines' workers lagged when stage 2 was last in place, as a share
+    of the time that pushes take; None if it never was.
     """
 
     servers: Mapping[str, ServerLoad] = field(default_factory=dict)
     workers: Mapping[str, WorkerLoad] = field(default_factory=dict)
-    """Of those who have reported twice since ``version``: a first report may tell of what was before."""
+    """Reports of workers that have reported twice since ``version``: a first report may tell of earlier
+    orders.
+    """
     heard: frozenset[str] = frozenset()
     version: int = 0
-    """Of the orders under which they work."""
+    """The version of the orders under which workers work."""
     straggling: float | None = None
     computing_s: float | None = None
     """Core-seconds of a shard in a clock."""
     strayed: Mapping[Stage, float] = field(default_factory=dict)
-    """How many times longer than ``clock_seconds`` says the clocks of each stage are, where it was seen."""
+    """How many times longer than ``clock_seconds`` predicts the clocks of each stage were, where it was in
+    place.
+    """
 
     def with_server(self, report: ServerLoad) -> LoadReports:
-        """Without pushes (in stage 1) the last known ones still say what pushing would be."""
+        """Adds a server's report. In stage 1, without pushes, the last known ones still say what pushing
+        would cost.
+        """
         return replace(self, servers={**self.servers, report.machine: report})
 
     def with_worker(self, report: WorkerLoad, version: int) -> LoadReports:
@@ -57,11 +63,11 @@ class LoadReports(Struct, frozen=True):
         return replace(known, workers=workers, heard=known.heard | {report.machine}, computing_s=computing_s)
 
     def without_workers(self) -> LoadReports:
-        """What they took in another stage says nothing about who lags in this one."""
+        """Drops workers' reports: what they took in another stage says nothing about who lags in this one."""
         return replace(self, workers={}, heard=frozenset())
 
     def with_lag(self, reliable: frozenset[str], load: ClockCost) -> LoadReports:
-        """Compare the tiers' workers, in stage 2; as before where one of them has not reported."""
+        """Compares the tiers' workers, in stage 2. Changes nothing where one of them has not reported."""
         mine = [report.busy_s for name, report in self.workers.items() if name in reliable]
         others = [report.busy_s for name, report in self.workers.items() if name not in reliable]
         pushing_s = load.pushed_s / len(reliable) if reliable else 0.0
@@ -71,7 +77,9 @@ class LoadReports(Struct, frozen=True):
         return replace(self, straggling=min(max(lag_s / pushing_s, 0.0), MOST_STRAGGLING))
 
     def with_clock(self, stage: Stage, promised_s: float, workers: int) -> LoadReports:
-        """Compare what clocks take with what was said of them. ``workers``: how many there are to report."""
+        """Compares how long clocks take with what was predicted. ``workers``: how many
+        there are to report.
+        """
         if not self.workers or promised_s <= 0:
             return self
         took_s = statistics.median(report.clock_s for report in self.workers.values())
@@ -82,7 +90,7 @@ class LoadReports(Struct, frozen=True):
 
 
 def measure_clock_cost(loads: LoadReports, setup: Setup) -> ClockCost | None:
-    """What one clock costs; None before a server and a worker have reported."""
+    """Returns what one clock costs; None before a server and a worker have reported."""
     completed = sum(report.completions for report in loads.servers.values())
     pushing = [report for report in loads.servers.values() if report.pushed]
     if not completed or loads.computing_s is None:

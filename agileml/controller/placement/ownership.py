@@ -1,7 +1,7 @@
-"""What the controller keeps about one cut of the model and one cut of the input.
+"""Records what the controller knows about one partition of the model and one shard of the input.
 
-A partition has exactly one owner per epoch; its *standing* says how far along that ownership is. The
-table of edges is all that may ever happen to it. Nothing here knows a machine but by name.
+A partition has exactly one owner per epoch; its *status* says how far along that ownership is. The table of
+edges is all that may ever happen to it. Nothing here knows a machine but by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agileml.protocol.commands import Route
 
 
 class PartitionStatus(StrEnum):
-    """Of one partition."""
+    """How far along a partition is on the way to its owner."""
 
     ABSENT = "absent"  # nobody was asked to make it
     CREATING = "creating"  # its owner makes it, from initial values or from a checkpoint
@@ -60,35 +60,37 @@ EDGES: Final[Mapping[tuple[PartitionStatus, PartitionStatus], str]] = {
     (PartitionStatus.FROZEN, PartitionStatus.ABSENT): _NO_COPY,
     (PartitionStatus.RESTORING, PartitionStatus.ABSENT): _NO_COPY,
 }
-"""Every way from one standing to another, and what happened. FROZEN and LOST never outlast a step."""
+"""Every way from one status to another, and what happened. FROZEN and LOST never outlast a step."""
 
 
 class IncomingBackup(Struct, frozen=True):
-    """Who is to be the backup, once the copy sent to it under ``epoch`` has arrived."""
+    """The machine that becomes the backup once the copy sent to it under ``epoch`` has arrived."""
 
     machine: str
     epoch: int
 
 
 class Partition(Struct, frozen=True):
-    """One of the N cuts of the model, and how its one owner came by it.
+    """One of the N partitions of the model, and how its one owner came by it.
 
-    ``completed`` and ``safe`` are clocks of the present generation: what the serving copy is known to hold,
-    and what could be returned to without any transient machine: B, and later clocks that end ranges.
+    ``completed`` and ``safe`` are clocks of the present generation. ``completed`` is what the serving copy is
+    known to hold. ``safe`` are the clocks that could be returned to without any transient machine: B, and
+    later clocks that end ranges.
     """
 
     number: int
     standing: PartitionStatus = PartitionStatus.ABSENT
     owner: str | None = None
-    """Who serves it, or will once it has arrived."""
+    """The machine that serves it, or will once it has arrived."""
     epoch: int = 0
-    """When ``owner`` became the owner."""
+    """The epoch in which ``owner`` became the owner."""
     source: str | None = None
-    """Who holds a frozen copy while it is on its way."""
+    """The machine that holds a frozen copy while it is on its way."""
     backup: str | None = None
     detached: bool = False
     """Its owner pushes to no backup that is known to have it: a copy has to be sent. A ``backup`` it still
-    has keeps what it has, at B or later."""
+    has keeps what it has, at B or later.
+    """
     incoming_backup: IncomingBackup | None = None
     route: Route | None = None
     """Where it was served last."""
@@ -97,38 +99,41 @@ class Partition(Struct, frozen=True):
 
     @classmethod
     def absent_at(cls, number: int, clock: int) -> Self:
-        """Nowhere, and to be made as it was at ``clock``."""
+        """Returns a partition that is nowhere, and is to be made as it was at ``clock``."""
         return cls(number, completed=clock, safe=frozenset({clock}))
 
     @property
     def copy_holders(self) -> tuple[str, ...]:
         """Every machine that has a copy, or will soon."""
-        heir = None if self.incoming_backup is None else self.incoming_backup.machine
+        incoming = None if self.incoming_backup is None else self.incoming_backup.machine
         return tuple(
-            {name: None for name in (self.owner, self.source, self.backup, heir) if name is not None}
+            {name: None for name in (self.owner, self.source, self.backup, incoming) if name is not None}
         )
 
     @property
     def new_backup(self) -> str | None:
-        """The heir, unless it is the backup that is sent a copy again and must not forget the one it has."""
-        heir = None if self.incoming_backup is None else self.incoming_backup.machine
-        return None if heir == self.backup else heir
+        """The incoming backup, unless it is the present backup that is sent a copy again: that must not
+        discard the one it has.
+        """
+        incoming = None if self.incoming_backup is None else self.incoming_backup.machine
+        return None if incoming == self.backup else incoming
 
     @property
     def durability_source(self) -> str | None:
-        """Whose word for what is safe counts: its backup's, or that of the one that needs none."""
+        """The machine whose word for what is safe counts: the backup, or an owner that needs none."""
         return self.backup or (None if self.detached else self.owner)
 
     @property
     def recovery_source(self) -> str | None:
-        """Who can produce its state at B although nobody serves it."""
+        """The machine that can produce its state at B although nobody serves it."""
         return self.backup or self.source
 
 
 class Shard(Struct, frozen=True):
-    """One of the S cuts of the input. Its previous owners may have it in memory still.
+    """One of the S shards of the input. Its previous owners may still have it in memory.
 
-    ``delivered``: in which generation one of them pushed everything before it left, and up to which clock.
+    ``delivered``: the generation in which a previous owner pushed everything before it left, and the last
+    clock that it pushed.
     """
 
     owner: str | None = None

@@ -1,8 +1,8 @@
-"""From the stage to the owners of partitions: what must be created or handed over, and to whom.
+"""Moves each partition to the owner that the stage wants: decides what to create or hand over, and to whom.
 
-Level-triggered: the target is computed afresh from whoever is left, and only its differences to the
-present are commanded, under a new epoch. A partition on its way is left alone until it has arrived;
-whatever is wrong with it by then is a difference like any other.
+Level-triggered: the target is computed afresh from the machines that are left, and only its differences to
+the present are commanded, under a new epoch. A partition on its way is left alone until it has arrived.
+Whatever is wrong with it by then is a difference like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agileml.protocol.events import Stage
 
 
 def target_owners(cluster: ClusterState) -> tuple[str | None, ...]:
-    """Who should serve each partition, with the fewest moves; None while there is nobody who could.
+    """Returns who should serve each partition, with the fewest moves; None while nobody could.
 
     Back in stage 1 a partition goes to its backup, where its state already is.
     """
@@ -36,7 +36,7 @@ def target_owners(cluster: ClusterState) -> tuple[str | None, ...]:
 
 
 def active_machines(cluster: ClusterState) -> tuple[str, ...]:
-    """Who runs an ActivePS in stages 2 and 3."""
+    """Returns the machines that run an ActivePS in stages 2 and 3."""
     return tuple(
         choose_actives(
             available=cluster.assignable_servers(Tier.TRANSIENT),
@@ -49,7 +49,7 @@ def active_machines(cluster: ClusterState) -> tuple[str, ...]:
 
 
 def create_partitions(cluster: ClusterState) -> Result:
-    """Every partition begins on a reliable machine, whatever the stage will be."""
+    """Creates every absent partition on a reliable machine, whatever the stage will be."""
     absent = [partition for partition in cluster.partitions if partition.standing is PartitionStatus.ABSENT]
     if not absent or not cluster.assignable_servers(Tier.RELIABLE):
         return cluster, ()
@@ -67,7 +67,7 @@ def create_partitions(cluster: ClusterState) -> Result:
 
 
 def hand_over_partitions(cluster: ClusterState) -> Result:
-    """Move what is served in the wrong place, and what its source holds frozen for a target that died."""
+    """Moves partitions that are served in the wrong place, or held frozen for a target that died."""
     epoch = cluster.epoch + 1
     moved: list[Partition] = []
     commands: list[Command] = []
@@ -75,7 +75,7 @@ def hand_over_partitions(cluster: ClusterState) -> Result:
         source = _handover_source(partition, wanted)
         if source is None:
             continue
-        # A frozen one that has nowhere to go is served again where it is.
+        # A frozen partition that has nowhere to go is served again where it is.
         moving, handover = _make_handover(cluster, partition, source, wanted or source, epoch)
         moved.append(moving)
         commands.append(handover)
@@ -87,7 +87,9 @@ def hand_over_partitions(cluster: ClusterState) -> Result:
 
 
 def _handover_source(partition: Partition, target: str | None) -> str | None:
-    """Who must hand it over for ``target`` to get it; None while it is on its way, or there already."""
+    """Returns the machine that must hand it over for ``target`` to get it; None if it is on its way or
+    already there.
+    """
     if partition.standing is PartitionStatus.FROZEN:
         return partition.source
     if partition.standing is PartitionStatus.SERVED and target not in (None, partition.owner):
@@ -107,7 +109,7 @@ def _make_handover(
         owner=target,
         epoch=epoch,
         backup=backup,
-        heir=None,
+        incoming_backup=None,
     )
     follows = None if backup is None or cluster.is_reliable(target) else cluster.make_peer(backup)
     handover = Handover(

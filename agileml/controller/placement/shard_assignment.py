@@ -1,7 +1,7 @@
-"""From the layout to each worker's orders: whose input is whose, where to read, what comes next.
+"""Gives each worker its orders: which shards are whose, where to read, what comes next.
 
-Orders are a value. They are sent when they differ from those sent last, so no handler has to
-remember whom to tell.
+Orders are a value. They are sent when they differ from those sent last, so no handler has to remember whom to
+tell.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agileml.protocol.commands import Assign, Command, JoinedTraining
 
 
 def assign_shards(cluster: ClusterState) -> Result:
-    """Give every shard to one live worker, in proportion to cores, without anybody having to wait for it.
+    """Gives every shard to one live worker, in proportion to cores, without anybody having to wait for it.
 
-    Between two clocks a shard goes from an owner that can go on to one that has it loaded. In the middle of
-    one only those of the dead and the drained change hands; the latter when nobody drains any more, since
-    until then the clock in hand cannot end anyway.
+    Between two clocks a shard goes from an owner that can go on to one that has it loaded. During a clock
+    only the shards of dead and drained workers change hands. Those of drained workers wait until nobody
+    drains any more, since until then the clock in hand cannot end anyway.
     """
     shards, draining = list(cluster.shards), cluster.draining_owners()
     turn = cluster.turn and cluster.all_served
@@ -43,7 +43,7 @@ def assign_shards(cluster: ClusterState) -> Result:
 
 
 def _target_owners(cluster: ClusterState, workers: Iterable[MachineRecord]) -> tuple[str | None, ...]:
-    """Which of ``computing_machines`` should own each shard."""
+    """Returns which of ``workers`` should own each shard."""
     loaded, loading = _machines_holding(cluster), _machines_loading(cluster)
     claims = [
         _rank_claimants(cluster, number, loaded[number], loading[number])
@@ -55,7 +55,9 @@ def _target_owners(cluster: ClusterState, workers: Iterable[MachineRecord]) -> t
 def _rank_claimants(
     cluster: ClusterState, number: int, loaded: Sequence[str], loading: Sequence[str]
 ) -> tuple[str, ...]:
-    """The owner, then whoever has it loaded, the latest owner first, who loads it, its previous owners."""
+    """Ranks machines by their claim: the owner, those that have it loaded (the latest owner first), those
+    that load it, its previous owners.
+    """
     shard = cluster.shards[number]
     has = sorted(loaded, key=lambda name: name not in shard.previous)  # stable: then as machines joined
     latest = [name for name in shard.previous if name in loaded]
@@ -64,7 +66,7 @@ def _rank_claimants(
 
 
 def _machines_holding(cluster: ClusterState) -> list[list[str]]:
-    """Who has each shard in memory."""
+    """Returns the machines that have each shard in memory."""
     holders: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
         for number in machine.worker.loaded if machine.worker is not None else ():
@@ -73,7 +75,7 @@ def _machines_holding(cluster: ClusterState) -> list[list[str]]:
 
 
 def _machines_loading(cluster: ClusterState) -> list[list[str]]:
-    """Who waits to become a member and is to load each shard."""
+    """Returns the machines that wait to become members and are to load each shard."""
     loading: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
         for number in cluster.ahead.get(machine.name, ()) if _is_coming(machine) else ():
@@ -92,17 +94,18 @@ def _can_go_on(cluster: ClusterState, name: str | None) -> bool:
 
 
 def _is_ownerless(cluster: ClusterState, name: str | None) -> bool:
-    """It is nobody's, or still that of one who has drained."""
+    """Whether a shard is nobody's, or still belongs to a worker that has drained."""
     machine = cluster.machines.get(name) if name is not None else None
     return name is None or (machine is not None and machine.leaving)
 
 
 def plan_preloads(cluster: ClusterState) -> dict[str, tuple[int, ...]]:
-    """What each worker should load although it is not its own, the most urgent first.
+    """Returns what each worker should load although it does not own it, the most urgent first.
 
-    What it will own as soon as it has loaded it and is a member. Then, on transient machines, what reliable
-    ones compute, for stage 3. And on reliable machines their part of all the input, for the end of every
-    transient one: so the chain of a shard's owners always ends at one that has it.
+    First come the shards that it will own as soon as it has loaded them and is a member. Then, on transient
+    machines, what reliable ones compute, for stage 3. On reliable machines follows their part of all the
+    input, for the end of every transient one: so the chain of a shard's owners always ends at one that has
+    it.
     """
     able = [machine for machine in cluster.machines.values() if machine.can_compute or _is_coming(machine)]
     computing = {machine.tier for machine in cluster.computing_machines()}
@@ -116,15 +119,15 @@ def plan_preloads(cluster: ClusterState) -> dict[str, tuple[int, ...]]:
 
 
 def _is_coming(machine: MachineRecord) -> bool:
-    """It was announced, and may not be up yet."""
+    """Whether it was announced, and may not be up yet."""
     return not machine.member and not machine.leaving
 
 
 def give_orders(cluster: ClusterState) -> Result:
-    """Tell each worker what changed for it; one that idles is told once, and again when it is needed.
+    """Tells each worker what changed for it. An idle worker is told once, and again when it is needed.
 
-    While partitions are on their way only those are told who have not heard anything yet, or leave: the
-    others could do nothing before all have arrived, and are then told everything at once.
+    While partitions are on their way, only workers without orders or on leaving machines are told. The others
+    could do nothing before all have arrived, and are then told everything at once.
     """
     for_all = _common_orders(cluster)
     anew = cluster.turn and cluster.all_served
@@ -167,7 +170,7 @@ def give_orders(cluster: ClusterState) -> Result:
 
 
 def _delivered_clocks(cluster: ClusterState, shards: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """What is known to be pushed of clocks that are not complete."""
+    """Yields shards with what is known to be pushed of clocks that are not complete."""
     for number in shards:
         generation, clock = cluster.shards[number].delivered
         if generation == cluster.generation and clock > cluster.completed_clock:
@@ -179,7 +182,7 @@ def _awaits_first_orders(machine: MachineRecord) -> bool:
 
 
 def _common_orders(cluster: ClusterState) -> Assign:
-    """What every worker is told alike. Versions are counted where orders are sent."""
+    """Returns what every worker is told alike. Versions are counted where orders are sent."""
     return Assign(
         machine="",
         generation=cluster.generation,
@@ -192,9 +195,9 @@ def _common_orders(cluster: ClusterState) -> Assign:
 
 
 def _has_changes(machine: MachineRecord, last: Assign | None, orders: Assign) -> bool:
-    """Whether ``orders`` say anything the worker needs. Progress is nothing: it knows its own clock.
+    """Whether ``orders`` say anything that the worker needs.
 
-    Nor is what others delivered, where it got none of their shards.
+    Progress is not: it knows its own clock. Nor is what others delivered, where it got none of their shards.
     """
     if last is None:
         return not machine.leaving

@@ -1,7 +1,7 @@
-"""What a machine's processes died of, where they died over and over: their logs say it.
+"""Finds out from logs why a machine's processes died over and over.
 
-A training whose application fails loses one machine after the other by it, and in the end ends for want of
-machines. Whoever reads that it ended wants to know of the error instead.
+A training whose application fails loses one machine after the other by it, and finally fails for want of
+machines. The user needs to read the error instead.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _GAVE_UP: Final = re.compile(r"gave up: (\w+) died (\d+) times in a row")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'  File "(.+)", line (\d+), in ')
 _READ_BYTES: Final = 2**16
-"""Of a log's end: a traceback is shorter."""
+"""How much of a log's end is read: a traceback is shorter."""
 _OURS: Final = str(Path(__file__).parents[2])
 _PYTHONS: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 def format_give_up(role: str, deaths: int) -> str:
-    """What an agent says of a role that it does not start any more."""
+    """Returns the agent's message about a role that it does not start any more."""
     return f"gave up: {role} died {deaths} times in a row"
 
 
 def describe_last_death(machines: Path) -> str | None:
-    """The machine that was given up last, which of its processes died, and its last error in a line.
+    """Returns the machine that was given up last, which of its processes died, and its last error, in a line.
 
     ``machines``: the folder of the machines' folders. None where none was given up.
     """
@@ -42,7 +42,9 @@ def describe_last_death(machines: Path) -> str | None:
 
 
 def find_last_error(log: str) -> str | None:
-    """The last exception of a log and its place, in a line: in the author's file where there is one."""
+    """Returns the last exception of a log and its place, in a line: in the author's
+    file where there is one.
+    """
     _, found, rest = log.rpartition(_TRACEBACK)
     if not found:
         return None
@@ -57,7 +59,7 @@ def find_last_error(log: str) -> str | None:
 
 
 def _read_tail(log: Path) -> str:
-    """Empty where there is no such file."""
+    """Returns the end of a log; empty where there is no such file."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _READ_BYTES))

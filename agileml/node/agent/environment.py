@@ -1,4 +1,4 @@
-"""The environment of a machine's processes."""
+"""Makes the environment of a machine's processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 import agileml
 
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""How many of them numerical libraries run; without, as many as the computer has cores."""
+"""These say how many threads numerical libraries run; without, as many as the computer has cores."""
 
 
 def machine_environment(threads: int = 1) -> dict[str, str]:
-    """Ours, with ``threads`` in each process and this very package in reach."""
+    """Returns our environment, with ``threads`` in each process and this very package in reach."""
     root = str(Path(agileml.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = root if not inherited else f"{root}{os.pathsep}{inherited}"

@@ -1,4 +1,4 @@
-"""A child process that goes on from what its parent has imported, which takes the longest of a start.
+"""Forks a child process that keeps what its parent has imported, which takes the longest of a start.
 
 Only for a parent of one thread, on Linux: a lock that another thread held would stay locked in the child, and
 libraries of other systems do not survive a fork.
@@ -15,14 +15,14 @@ from itertools import pairwise
 from typing import Final, NoReturn
 
 FORK_IS_SAFE: Final = sys.platform == "linux"
-"""On this system, where the parent has one thread."""
+"""Whether this system allows it, where the parent has one thread."""
 
 
 class ForkedProcess:
     """Runs a function as ``subprocess.Popen`` runs a program; the child ends when the function returns.
 
     ``stdin``, ``out``: files that become its standard input, and output and errors (None: its parent's);
-    ``keep``: those that it has open beside them, under their numbers.
+    ``keep``: files that it has open beside them, under their numbers.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ForkedProcess:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit status, below 0 where a signal ended it; None while it lives."""
+        """Returns its exit status, below 0 where a signal ended it; None while it lives."""
         if self._code is None:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:
@@ -44,7 +44,7 @@ class ForkedProcess:
         return self._code
 
     def wait(self) -> int:
-        """Its exit status, as soon as there is one."""
+        """Waits for its end, and returns its exit status."""
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._code
@@ -55,7 +55,7 @@ class ForkedProcess:
 
 
 def _run_child(run: Callable[[], None], stdin: int, out: int | None, keep: Iterable[int]) -> NoReturn:
-    """Nothing of the parent's call stack is ever returned to, whatever happens."""
+    """Runs the child to its end. Nothing of the parent's call stack is ever returned to, whatever happens."""
     code = 1
     try:
         os.dup2(stdin, 0)

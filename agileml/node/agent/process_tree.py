@@ -1,7 +1,7 @@
-"""Every process of a machine, also those that left its process group: found by a mark in their environment.
+"""Finds every process of a machine, also those that left its process group, by a mark in their environment.
 
-A program that a machine runs may start sessions and daemons of its own; what they inherit, unless they go
-out of their way, is the environment. Linux only: elsewhere nothing is found, and ``is_supported`` says so.
+A program that a machine runs may start sessions and daemons of its own; what they inherit, unless they go out
+of their way, is the environment. Linux only: elsewhere nothing is found, and ``is_supported`` says so.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def is_supported() -> bool:
 
 
 def mark_environment(value: str, variable: str = VARIABLE) -> dict[str, str]:
-    """For the environment of whatever shall be found again."""
+    """Returns the mark, for the environment of whatever shall be found again."""
     return {variable: value}
 
 
 def signal_all(number: signal.Signals, value: str, variable: str = VARIABLE) -> int:
-    """Send ``number`` to every process that carries the mark; how many there were.
+    """Sends ``number`` to every process that carries the mark, and returns how many there were.
 
     A process that ended meanwhile is never mistaken for another one that got its id.
     """
@@ -48,7 +48,9 @@ def any_left(value: str, variable: str = VARIABLE) -> bool:
 
 
 def _find_marked(wanted: bytes) -> Iterator[tuple[int, int]]:
-    """(id, handle): the handle is open while its turn lasts, and was so before the mark was read."""
+    """Yields (id, handle) of each process with the mark. The handle is open during its turn, and was opened
+    before the mark was read.
+    """
     if not is_supported():
         return
     for place in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""The agent of one machine: starts its roles, starts them again, and ends them with itself.
+"""Runs the agent of one machine: it starts its roles, restarts them, and ends them with itself.
 
 ``python -m agileml.node.agent.supervisor FOLDER MACHINE CORES LOCK [controller]``, in a process session of
 its own. Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all
@@ -28,26 +28,30 @@ from agileml import roles
 from agileml.job import JobFolder
 from agileml.node.agent.crash_reports import format_give_up
 from agileml.node.agent.forked_process import FORK_IS_SAFE, ForkedProcess
-from agileml.node.hosts.nominal_time import MachineEnded, MachineLifetime, raise_ended
+from agileml.node.hosts.nominal_time import AgentLifetime, MachineEnded, raise_ended
 from agileml.node.liveness import SilenceTimer
 from agileml.protocol.endpoints import ControlEnd
 from agileml.protocol.events import MachineLost, ServerLost, WorkerLost
 from agileml.protocol.telemetry import EndMachine
 
 ROLES: Final = ("server", "worker")
-"""Of every machine."""
+"""The roles of every machine."""
 TAKEN: Final = 4
-"""The exit status of a machine that ended itself, as its provider would have, or as nobody drove the job."""
+"""The exit status of a machine that ended itself, as its provider would have, or because nobody drove the
+job.
+"""
 GAVE_UP: Final = 3
 """The exit status of a machine one of whose roles died over and over."""
 _LINK: Final = "the controller's link"
-"""As whom the agent listens to the controller; its own role may be one of that name."""
+"""The name under which the agent listens to the controller; its own role may be called "controller" too."""
 _MOST_DEATHS: Final = 5
-"""In a row, each after a short life: then the machine is given up."""
+"""After so many deaths in a row, each after a short life, the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
-"""Of a role that was killed, or hung."""
+"""A life so short counts for a role that was killed, or hung."""
 _SHORT_LIFE_TO_AN_ERROR_S: Final = 300.0
-"""Of one that ended by an error of its own: it reads its input before it can meet the same one again."""
+"""The same for a role that ended by an error of its own: it reads its input before it can meet the same error
+again.
+"""
 
 
 @dataclass(slots=True)
@@ -61,7 +65,9 @@ class _Role:
 
 
 class RoleAgent:
-    """``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
+    """Starts and watches the roles of one machine.
+
+    ``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
     files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
     thread, so that the roles may go on from what it has imported; those started again later never do.
     """
@@ -84,12 +90,12 @@ class RoleAgent:
         self._logs = logs
         self._forks = forks
         if forks:
-            roles.preload()
+            roles.preload_roles()
         self._gave_up = False
-        self._lifetime = MachineLifetime(folder.path, machine)
-        self._timing = folder.job().timing
+        self._lifetime = AgentLifetime(folder.path, machine)
+        self._timing = folder.read_job().timing
         self._poller = zmq.Poller()
-        self._listening = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
+        self._silence = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
         self._roles = {role: self._start_role(role, incarnation=1, deaths=0) for role in plays}
         self._forks = False  # as there will be threads
         self._context = zmq.Context(1)
@@ -97,25 +103,23 @@ class RoleAgent:
         self._poller.register(self._control.socket, zmq.POLLIN)
 
     def run(self) -> int:
-        """Until the controller says so, has ended, or was silent for a lease, or the machine's time is up.
+        """Runs until the controller ends it, is gone or silent for a lease, or the machine's time is up.
 
-        Returns an exit status.
-
-        ``GAVE_UP`` where a role died over and over.
+        Returns an exit status: ``GAVE_UP`` where a role died over and over.
         """
         status = None
         while status is None:
             self._control.flush()
             self._poller.poll(self._lifetime.limit_wait_ms(self._control.wait_ms()))
             awake_at = time.monotonic()
-            self._listening.wake_up(awake_at)
+            self._silence.wake_up(awake_at)
             words = tuple(self._control.receive())
             self._control.confirm()
             if self._control.heard_at >= awake_at:
-                self._listening.mark_heard(_LINK)
+                self._silence.mark_heard(_LINK)
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
                 status = GAVE_UP if self._gave_up else 0
-            elif self._listening.silent_s(_LINK) > self._timing.lease_s:
+            elif self._silence.silent_s(_LINK) > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
             elif self._lifetime.is_over():
@@ -131,17 +135,17 @@ class RoleAgent:
         return status
 
     def end_roles(self) -> None:
-        """End all roles, and record when that was."""
+        """Ends all roles, and records when that was."""
         for role in self._roles.values():
             self._end_role(role)
         self._lifetime.record_end()
 
     def _watch_roles(self) -> int | None:
-        """Start again what died; an exit status when the machine is to end."""
+        """Restarts what died. Returns an exit status when the machine is to end."""
         for name, role in tuple(self._roles.items()):
             self._read_pulse(name, role)
             code = role.process.poll()
-            if code is None and self._listening.silent_s(name) < self._timing.silence_s:
+            if code is None and self._silence.silent_s(name) < self._timing.silence_s:
                 continue
             self._end_role(role)
             if name == "controller" and code == 0:
@@ -164,17 +168,17 @@ class RoleAgent:
     def _read_pulse(self, name: str, role: _Role) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while role.pulse.recv(64):
-                self._listening.mark_heard(name)
+                self._silence.mark_heard(name)
 
     def _give_machine_up(self) -> None:
-        """Declare the machine lost, and wait for the controller to end it (as it will end itself)."""
+        """Declares the machine lost, and waits for the controller to end it (as it will end itself)."""
         for name in self._roles.keys() - {"controller"}:
             self._end_role(self._roles.pop(name))
         self._gave_up = True
         self._control.queue_message(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
-        """Harmless when repeated, or when it ended by itself."""
+        """Ends a role. Harmless when repeated, or when it ended by itself."""
         if role.pulse in self._poller:
             self._poller.unregister(role.pulse)
         role.pulse.close()
@@ -199,19 +203,22 @@ class RoleAgent:
                     pass_fds=self._held,
                 )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
-        self._listening.mark_heard(
-            role, self._timing.lease_s
-        )  # one that starts has a lease to give the first
+        self._silence.mark_heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
         return _Role(process, incarnation, time.monotonic(), deaths, pulse)
 
     def _open_log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
         return (
-            (self._folder.machine(self._machine) / f"{role}.log").open("ab") if self._logs else nullcontext()
+            (self._folder.machine_folder(self._machine) / f"{role}.log").open("ab")
+            if self._logs
+            else nullcontext()
         )
 
 
 def deaths_in_a_row(before: int, lived_s: float, code: int | None) -> int:
-    """With this one. ``code``: the exit status, below 0 where a signal killed it; None where it hung."""
+    """Returns the number of deaths in a row with this one.
+
+    ``code``: the exit status, below 0 where a signal killed it; None where it hung.
+    """
     by_itself = code is not None and code > 0
     short = lived_s < (_SHORT_LIFE_TO_AN_ERROR_S if by_itself else _SHORT_LIFE_S)
     return before + 1 if short else 1
@@ -219,7 +226,7 @@ def deaths_in_a_row(before: int, lived_s: float, code: int | None) -> int:
 
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     job = JobFolder(Path(folder))
-    group = job.machine(machine) / "group"
+    group = job.machine_folder(machine) / "group"
     group.with_suffix(".part").write_text(str(os.getpgrp()))
     group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
     plays, held = (*ROLES, *more), (int(lock),)

@@ -1,9 +1,9 @@
-"""What a process is at, and for how long: so that whoever waits for it can be told.
+"""Notices what a process takes unusually long over, so that the user can be told.
 
 A worker may rightly compute for hours and a server read for as long from a slow store, so nothing here says
-that a process hangs, and nobody is ended for what is told here. Each thread says what it does where that may
-take long (``Activity``), another one looks whether it ever ends (``Doings.find_stalled``), and what takes
-longer than it ever did is told in the process's log and kept in a file beside it (``StallLog``).
+that a process hangs, and nobody is ended for what is reported here. Each thread says what it does where that
+may take long (``Activity``). Another thread looks whether it ever ends (``Activities.find_stalled``). What
+takes longer than it ever did is reported in the process's log and kept in a file beside it (``StallLog``).
 """
 
 from __future__ import annotations
@@ -22,36 +22,44 @@ from agileml.node.liveness import SilenceTimer
 
 _SUFFIX: Final = ".waits"
 _MORE_THAN_EVER: Final = 2.0
-"""Told is what takes so many times as long as the longest before it."""
+"""An activity is reported when it takes this many times as long as the longest of its kind before."""
 
 
 class Activity:
-    """Of one thread, which alone calls ``start_turn``, ``set_activity`` and ``while_doing``; others look at ``current_activity``."""
+    """What one thread does. It alone calls ``start_turn``, ``set_activity`` and ``while_doing``; others read
+    ``current_activity``.
+    """
 
     def __init__(self, what: str) -> None:
-        """``what``: it is at before it first turns; empty where it waits for work, which it may for ever."""
+        """``what``: the activity before its first turn; empty where it waits for work,
+        which it may for ever.
+        """
         self._what: tuple[str, tuple[object, ...]] = (what, ())
         self._turns = 0
 
     @property
     def current_activity(self) -> tuple[int, str, str]:
-        """A number that changes whenever it goes on, and what it is at: the kind, and in words."""
+        """A number that changes whenever the thread goes on, and what it does: the kind, and in words."""
         what, about = self._what
         return self._turns, what, what.format(*about)
 
     def start_turn(self) -> None:
-        """Of a loop that waits for messages, but never for long: it begins anew."""
+        """Begins a turn of a loop that waits for messages, but never for long."""
         self._what = ("handling messages", ())
         self._turns += 1
 
     def set_activity(self, what: str, *about: object) -> None:
-        """Until it says otherwise: of one that waits, for something that is not sure to come."""
+        """Sets what the thread does until further notice: for one that waits for something that may never
+        come.
+        """
         self._what = (what, about)
         self._turns += 1
 
     @contextmanager
     def while_doing(self, what: str, *about: object) -> Iterator[None]:
-        """``what`` with ``about`` in its braces, which is put together only where somebody looks."""
+        """Sets the activity within the block: ``what`` with ``about`` in its braces, formatted only when
+        somebody reads it.
+        """
         before = self._what
         self._what = (what, about)
         self._turns += 1
@@ -64,7 +72,9 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Since ``seconds`` in which this process ran. ``news``: it is to be told again."""
+    """An activity that has lasted ``seconds`` in which this process ran. ``news``: it is to be reported
+    again.
+    """
 
     what: str
     seconds: float
@@ -73,34 +83,35 @@ class Stall:
 
 @dataclass(slots=True)
 class _WatchedThread:
-    doing: Activity
+    activity: Activity
     turns: int = -1
     kind: str = ""
     longest_s: dict[str, float] = field(default_factory=dict)
-    """By kind."""
+    """The longest time by kind."""
     told_s: float = 0.0
 
 
 class Activities:
-    """Those of a process. Time in which all of it was stopped is none (decision 24)."""
+    """The activities of a process. Time in which all of it was stopped does not count (decision 24)."""
 
     def __init__(self) -> None:
         self._watched: list[_WatchedThread] = []
 
     def add_thread(self, what: str) -> Activity:
-        """Of one more thread, which is at ``what`` first."""
-        doing = Activity(what)
-        self._watched.append(_WatchedThread(doing))
-        return doing
+        """Returns the activity of one more thread, which starts with ``what``."""
+        activity = Activity(what)
+        self._watched.append(_WatchedThread(activity))
+        return activity
 
     def find_stalled(self, listening: SilenceTimer, after_s: float) -> tuple[Stall, ...]:
-        """What takes longer than ``after_s`` and than twice the longest of its kind, as of ``wake_up``.
+        """Returns what takes longer than ``after_s`` and than twice the longest of its kind, as of
+        ``wake_up``.
 
         It is news then, and again after twice as long each time.
         """
         found = []
         for number, watched in enumerate(tuple(self._watched)):
-            turns, kind, what = watched.doing.current_activity
+            turns, kind, what = watched.activity.current_activity
             silent_s, longest_s = listening.silent_s(str(number)), watched.longest_s.get(watched.kind, 0.0)
             if turns != watched.turns:
                 watched.longest_s[watched.kind] = max(longest_s, silent_s)
@@ -115,7 +126,7 @@ class Activities:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStall:
-    """``process`` of ``machine`` is at ``what`` since that time, in seconds since the epoch."""
+    """``process`` of ``machine`` has been at ``what`` since that time, in seconds since the epoch."""
 
     machine: str
     process: str
@@ -124,17 +135,19 @@ class RecordedStall:
 
 
 class StallLog:
-    """A file in its machine's folder, which says what a process is overdue with; there only while it is."""
+    """A file in its machine's folder that says what a process is stalled with. It
+    exists only during a stall.
+    """
 
     def __init__(self, machine: Path, process: str) -> None:
-        """What an earlier process of the name has left is of no more use."""
+        """Removes what an earlier process of the name has left."""
         self._file = machine / f"{process}{_SUFFIX}"
         self._file.unlink(missing_ok=True)
         self._kept: list[str] = []
         self._refused = False
 
     def report_stalls(self, overdue: Sequence[Stall], now: float) -> None:
-        """In the log what is news, in the file all of it. ``current_activity``: seconds since the epoch.
+        """Writes what is news to the log, and all of it to the file. ``now``: seconds since the epoch.
 
         What a full disk refuses is tried again the next time; the log says so once.
         """
@@ -163,22 +176,24 @@ class StallLog:
 
 
 def _log_line(line: str) -> None:
-    """The log may be on the disk that is full."""
+    """Writes to the log if possible: it may be on the disk that is full."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
 
-def watch_activities(doings: Activities, told: StallLog, every_s: float, after_s: float) -> None:
-    """In a thread of its own, for good: a disk that stands still holds up nothing but the telling."""
+def watch_activities(activities: Activities, stall_log: StallLog, every_s: float, after_s: float) -> None:
+    """Watches for good, in a thread of its own: a disk that stands still delays nothing but the reports."""
     listening, wake = SilenceTimer(time.monotonic(), 2 * every_s), threading.Event()
     while True:
         wake.wait(every_s)
         listening.wake_up(time.monotonic())
-        told.report_stalls(doings.find_stalled(listening, after_s), time.time())
+        stall_log.report_stalls(activities.find_stalled(listening, after_s), time.time())
 
 
 def recorded_stalls(machines: Path) -> Iterator[RecordedStall]:
-    """What is kept of the machines in a folder; of those, too, whose processes were killed meanwhile."""
+    """Yields the recorded stalls of the machines in a folder, also of processes that
+    were killed meanwhile.
+    """
     for file in sorted(machines.glob(f"*/*{_SUFFIX}")):
         try:
             content = json.loads(file.read_text())

@@ -1,7 +1,7 @@
-"""Machines on this machine: each a process group that can be killed, frozen and thawed.
+"""Makes machines of this computer's processes: each is a process group that can be killed, frozen and thawed.
 
-Whether a machine lives is asked of the lock file in its folder, which all its roles hold open: process
-ids are reused, locks are not. What else a machine started carries its mark, and is ended with it. Nothing
+Whether a machine lives is read from the lock file in its folder, which all its roles hold open: process ids
+are reused, locks are not. Whatever else a machine started carries its mark, and is ended with it. Nothing
 here knows about training.
 """
 
@@ -29,17 +29,18 @@ from agileml.node.tier import Tier
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _GONE_WITHIN_S: Final = 10.0
-"""From SIGKILL on: a busy host takes its time to free what they had."""
+"""The time that processes have to go after SIGKILL: a busy host takes its time to free what they had."""
 _ENDS_ITSELF_WITHIN_S: Final = 1.0
-"""A machine that is told to; it is killed then."""
+"""The time that a machine has to end itself when told to; then it is killed."""
 _AGENT: Final = "agileml.node.agent.supervisor"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLocation:
-    """``address``: of the machine, if the job is on a network. ``enter``: a command that runs another there.
+    """Where a machine runs. ``address``: of the machine, if the job is on a network.
 
-    ``enter`` replaces itself by that other command, so that its process is the agent's.
+    ``enter``: a command that runs another command there. It replaces itself by that other command, so that
+    its process is the agent's.
     """
 
     address: str = "127.0.0.1"
@@ -62,12 +63,12 @@ class LocalHost:
     def start_machine(
         self, machine: str, tier: Tier, cores: int, where: MachineLocation = HERE, until: float = math.inf
     ) -> None:
-        """Start its agent; the first reliable machine of a job also runs the elasticity controller.
+        """Starts its agent; the first reliable machine of a job also runs the elasticity controller.
 
-        ``until``: the nominal moment at which it ends itself if nobody is there to do so.
-        Raises ValueError for a name that was used before or cannot be a folder's.
+        ``until``: the nominal moment at which it ends itself if nobody is there to do so. Raises ValueError
+        for a name that was used before or cannot be a folder's.
         """
-        place = self._folder.machine(machine)
+        place = self._folder.machine_folder(machine)
         if not _NAME.fullmatch(machine) or place.exists():
             raise ValueError(f"{machine!r} cannot name a new machine")
         place.mkdir()
@@ -93,16 +94,18 @@ class LocalHost:
             )
 
     def threads_per_process(self, cores: int) -> int:
-        """Of each process of a machine with ``cores``; a role needs one. ``variables`` may say otherwise."""
+        """Returns the threads of each process of a machine with ``cores``. A role needs one; ``variables``
+        may say otherwise.
+        """
         return 1
 
     def was_started(self, machine: str) -> bool:
         """Whether a machine of that name was ever started."""
-        return self._folder.machine(machine).exists()
+        return self._folder.machine_folder(machine).exists()
 
     def is_alive(self, machine: str) -> bool:
         """Whether any process of the machine is left."""
-        place = self._folder.machine(machine) / "lock"
+        place = self._folder.machine_folder(machine) / "lock"
         if not place.exists():
             return False
         with place.open("rb") as lock:
@@ -115,20 +118,20 @@ class LocalHost:
         return False
 
     def end_machines(self, machines: Iterable[str], at: float) -> None:
-        """Take machines away at the nominal moment ``at``, which they record themselves if they can.
+        """Takes machines away at the nominal moment ``at``, which they record themselves if they can.
 
         What does not end at once is killed.
         """
         alive = [machine for machine in machines if self.is_alive(machine)]
         for machine in alive:
-            LifeBound(self._folder.machine(machine)).write(at)
+            LifeBound(self._folder.machine_folder(machine)).write(at)
             self._tell_to_end(machine)
         until = time.monotonic() + _ENDS_ITSELF_WITHIN_S
         while time.monotonic() < until and any(self.is_alive(machine) for machine in alive):
             time.sleep(0.002)
 
     def _tell_to_end(self, machine: str) -> None:
-        """Only its agent, and only one that listens: others would end without a record."""
+        """Tells an agent to end, if it listens: others would end without a record."""
         group = self._process_group(machine)
         if group is not None and self.read_life(machine) is not None and self.is_alive(machine):
             with contextlib.suppress(ProcessLookupError):
@@ -136,16 +139,16 @@ class LocalHost:
 
     def read_life(self, machine: str) -> LifeRecord | None:
         """Returns what the machine recorded of its life; None where it has not got so far."""
-        return LifeRecord.read_record(self._folder.machine(machine))
+        return LifeRecord.read_record(self._folder.machine_folder(machine))
 
     def ended_at(self, machine: str) -> float | None:
-        """The nominal moment at which a machine ended by itself; None where it has not said so."""
+        """Returns the nominal moment at which a machine ended by itself; None where it has not said so."""
         life = self.read_life(machine)
         return None if life is None else life.ended
 
     def kill(self, machine: str) -> None:
-        """As a cloud takes it away: SIGKILL to all of it at once. Returns when all of it is gone."""
-        until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine(machine))
+        """Sends SIGKILL to all of it at once, as a cloud takes it away. Returns when all of it is gone."""
+        until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine_folder(machine))
         while self.is_alive(machine) or process_tree.signal_all(signal.SIGKILL, place):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")
@@ -153,28 +156,30 @@ class LocalHost:
             time.sleep(0.005)
 
     def freeze(self, machine: str) -> None:
-        """Stop all of it without ending it, as a machine that hangs."""
+        """Stops all of it without ending it, as a machine that hangs."""
         self._signal_machine(machine, signal.SIGSTOP)
 
     def thaw(self, machine: str) -> None:
         self._signal_machine(machine, signal.SIGCONT)
 
     def alive_machines(self) -> list[str]:
-        """The machines that still have processes."""
-        return [machine for machine in self._folder.machines() if self._has_processes(machine)]
+        """Returns the machines that still have processes."""
+        return [machine for machine in self._folder.machine_names() if self._has_processes(machine)]
 
     def _has_processes(self, machine: str) -> bool:
-        return self.is_alive(machine) or process_tree.any_left(str(self._folder.machine(machine)))
+        return self.is_alive(machine) or process_tree.any_left(str(self._folder.machine_folder(machine)))
 
     def kill_all(self) -> None:
-        """Leave nothing behind: no process, no socket. Raises TimeoutError last, where a machine survives."""
+        """Kills all machines and removes their sockets. Raises TimeoutError last, where
+        a machine survives.
+        """
         try:
             self.kill_each(self.alive_machines())
         finally:
             self._folder.remove_sockets()
 
     def kill_each(self, machines: Iterable[str]) -> None:
-        """As ``kill``; one that survives keeps none of the others."""
+        """Kills machines as ``kill`` does; one that survives protects none of the others."""
         survivors = []
         for machine in machines:
             try:
@@ -189,16 +194,19 @@ class LocalHost:
         if group is not None and self.is_alive(machine):  # so that number is nobody else's
             with contextlib.suppress(ProcessLookupError):  # it ended this very moment
                 os.killpg(group, number)
-            process_tree.signal_all(number, str(self._folder.machine(machine)))
+            process_tree.signal_all(number, str(self._folder.machine_folder(machine)))
 
     def _process_group(self, machine: str) -> int | None:
-        """The number of its process group: of our own child, or as its agent wrote it (None before that)."""
-        record = self._folder.machine(machine) / "group"
+        """Returns the number of its process group: of our own child, or as its agent wrote it (None before
+        that).
+        """
+        record = self._folder.machine_folder(machine) / "group"
         if machine in self._children:
             return self._children[machine].pid
         return int(record.read_text()) if record.exists() else None
 
     def _claim_controller(self, machine: str) -> bool:
+        """Returns whether this is the job's first reliable machine, which runs the controller."""
         try:
             with self._folder.controller_record.open("x") as record:
                 record.write(machine)

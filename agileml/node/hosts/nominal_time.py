@@ -31,16 +31,21 @@ _NOMINAL, _REAL, _LIMIT, _SPEED, _SEEN, _BEAT, _AWAITED, _LEASE = range(8)
 """The cells of a clock. Nominal time was NOMINAL at REAL (seconds since the epoch), and goes no further than
 LIMIT while driven. SEEN: when a machine last saw that somebody drives; BEAT: when the driver last wrote;
 AWAITED: whether the driver holds time until training has done something; LEASE: for how many nominal seconds
-machines go on that nobody drives."""
+machines go on that nobody drives.
+"""
 _FORMAT: Final = f"{_LEASE + 1}d"
 _Cells: TypeAlias = "memoryview[float] | tuple[float, ...]"
 _LOOK_EVERY_S: Final = 0.05
-"""At the driver's lock: a system call, where a worker asks for the time a hundred times a second."""
+"""The time between two looks at the driver's lock: each is a system call, and a worker asks for the time a
+hundred times a second.
+"""
 _LOCKED_WITHIN_S: Final = 5.0
-"""Machines that look whether somebody drives hold the lock for an instant."""
+"""How long a new driver waits for the lock. Machines that look whether somebody drives hold it for an
+instant.
+"""
 _RECORD_EVERY_S: Final = 0.1
 _STALLED_S: Final = 1.0
-"""A driver that has not written for so long is stopped, or at something that takes its time."""
+"""A driver that has not written for so long is stopped, or busy with something slow."""
 
 
 class NominalClock:
@@ -57,7 +62,7 @@ class NominalClock:
 
     @classmethod
     def open_clock(cls, folder: Path) -> NominalClock | None:
-        """The clock of a job folder; None where it has none."""
+        """Returns the clock of a job folder; None where it has none."""
         try:
             return cls(folder)
         except FileNotFoundError:
@@ -98,16 +103,16 @@ class NominalClock:
         return self._driven and self._unlimited_time(time.time()) >= self._cells[_LIMIT]
 
     def driver_stalled(self) -> bool:
-        """Returns whether the driver is stopped, or at something that takes its time."""
+        """Returns whether the driver is stopped, or busy with something slow."""
         return self._driven and time.time() - self._cells[_BEAT] > _STALLED_S
 
     def undriven_at(self, real: float) -> float:
-        """Returns the nominal time at ``real`` (seconds since the epoch), nobody having driven since."""
+        """Returns the nominal time at ``real`` (seconds since the epoch), if nobody has driven since."""
         left_at = _driver_left_at(self._cells)
         return self._released_time(left_at) + max(0.0, real - left_at) * self.speed
 
     def lapses_at(self) -> float:
-        """Returns the nominal time at which the lease runs out of machines that nobody drives any more."""
+        """Returns the nominal time at which the lease of machines without a driver runs out."""
         return _lapses_at(self._cells)
 
     def _released_time(self, real: float) -> float:
@@ -151,9 +156,9 @@ class ClockDriver:
             time.sleep(_LOOK_EVERY_S / 10)
 
     def release_until(self, nominal: float, real: float, limit: float, *, awaited: bool = False) -> None:
-        """Let nominal time, which was ``nominal`` at ``real`` (seconds since the epoch), go on to ``limit``.
+        """Lets nominal time, which was ``nominal`` at ``real`` (seconds since the epoch), go on to ``limit``.
 
-        In this order: who reads in between sees less time, never more.
+        The cells are written in this order, so that a concurrent reader sees less time, never more.
         """
         self._cells[_REAL] = real
         self._cells[_NOMINAL] = nominal
@@ -162,15 +167,15 @@ class ClockDriver:
         self._cells[_BEAT] = time.time()
 
     def close(self) -> None:
-        """From now on nobody drives. Harmless when repeated."""
+        """Stops driving. Harmless when repeated."""
         self._driver.close()
 
 
 class Pacer:
     """Tells a worker the time: seconds of the computer, or of the nominal time that was released.
 
-    ``free``: the machine has to finish something within a notice, or all time is held for the training. Its
-    seconds are real ones then, and later it waits for as long as it has run ahead.
+    ``free``: the machine has to finish something within a notice. Its seconds are real ones then, as they are
+    while all time is held for the training, and later it waits for as long as it has run ahead.
     """
 
     def __init__(self, folder: Path, machine: str) -> None:
@@ -203,12 +208,12 @@ class LifeBound:
         self._cells: memoryview[float] | None = None
 
     def write(self, until: float) -> None:
-        """Writes when the provider takes the machine; in place, since the machine has mapped it."""
+        """Writes when the provider takes the machine: in place, since the machine has mapped it."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("d", until))
 
     def read(self) -> float:
-        """Returns infinity where nobody has set any."""
+        """Returns the bound; infinity where nobody has set any."""
         if self._cells is None:
             with contextlib.suppress(FileNotFoundError):
                 self._cells = _map_cells(self._file)
@@ -225,7 +230,7 @@ class LifeRecord:
 
     @classmethod
     def read_record(cls, machine: Path) -> LifeRecord | None:
-        """Reads the machine's folder; None where it never got so far."""
+        """Reads the machine's folder. Returns None where it never got so far."""
         try:
             began, seen, ended = (float(word) for word in (machine / "life").read_text().split())
         except (FileNotFoundError, ValueError):
@@ -234,7 +239,7 @@ class LifeRecord:
 
 
 class MachineEnded(BaseException):
-    """The provider takes the machine now: raised in its agent by SIGTERM."""
+    """The provider takes the machine now. SIGTERM raises it in the machine's agent."""
 
 
 def raise_ended(*_: object) -> NoReturn:
@@ -242,8 +247,8 @@ def raise_ended(*_: object) -> NoReturn:
     raise MachineEnded
 
 
-class MachineLifetime:
-    """An agent's view of how long its machine may live, and its record of how long it did."""
+class AgentLifetime:
+    """Tells an agent how long its machine may live, and records how long it did."""
 
     def __init__(self, folder: Path, machine: str) -> None:
         self._clock = NominalClock.open_clock(folder)
@@ -268,7 +273,7 @@ class MachineLifetime:
         return not driven and now >= min(bound, self._clock.lapses_at())
 
     def limit_wait_ms(self, wait_ms: int) -> int:
-        """Returns for how long the agent may wait that would wait for ``wait_ms``."""
+        """Shortens ``wait_ms`` to the longest time that the agent may wait."""
         return wait_ms if self._clock is None else min(wait_ms, int(1000 * _RECORD_EVERY_S) + 1)
 
     def driver_stalled(self) -> bool:
@@ -278,8 +283,8 @@ class MachineLifetime:
     def stood_s(self) -> float:
         """Returns for how many real seconds nominal time has stood still; 0 where training is waited for.
 
-        Somebody drives then, and thinks, waits for a machine or is stopped. To be asked often: what happened
-        between two questions is not seen.
+        A driver is there then, and thinks, waits for a machine or is stopped. Call it often: what happened
+        between two calls is not seen.
         """
         now, clock = time.monotonic(), self._clock
         if clock is None or clock.is_held_for_training or not clock.stands_still():
@@ -299,9 +304,10 @@ class MachineLifetime:
 
 
 def lapses_at(folder: Path) -> float | None:
-    """Returns when the lease of a job's machines runs out, nobody driving it any more; None without a clock.
+    """Returns when the lease of a job's machines runs out, if nobody drives it any more; None without a
+    clock.
 
-    Reads only, so that whoever looks needs no right to drive.
+    It only reads, so the caller needs no right to drive.
     """
     try:
         return _lapses_at(struct.unpack(_FORMAT, (folder / "clock").read_bytes()))
@@ -314,7 +320,7 @@ def _lapses_at(cells: _Cells) -> float:
 
 
 def _driver_left_at(cells: _Cells) -> float:
-    """When the driver was last there, in seconds since the epoch."""
+    """Returns when the driver was last there, in seconds since the epoch."""
     return float(max(cells[_REAL], cells[_SEEN]))
 
 
@@ -327,7 +333,7 @@ def _unlimited_time(cells: _Cells, real: float) -> float:
 
 
 def _map_cells(file: Path) -> memoryview[float]:
-    """The numbers of a file as cells that everybody sees; each is read and written whole."""
+    """Maps the numbers of a file as cells that every process sees; each is read and written as a whole."""
     with file.open("r+b") as opened:
         return memoryview(mmap.mmap(opened.fileno(), 0)).cast("d")
 

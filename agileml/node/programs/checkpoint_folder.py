@@ -1,8 +1,8 @@
-"""Which entries of a program's checkpoint folder are whole: those that are called ``step-N``.
+"""Tells which entries of a program's checkpoint folder are complete: those that are called ``step-N``.
 
-A program writes a checkpoint under any other name in the same folder and then renames it; renaming is
-atomic, so whatever bears such a name was finished. N is the number of steps that are in it. Everything
-else in the folder is the program's own business: it is never stored.
+A program writes a checkpoint under any other name in the same folder and then renames it. Renaming is atomic,
+so an entry with such a name was finished. N is the number of steps that are in it. Everything else in the
+folder is the program's own business: it is never stored.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _WHOLE: Final = re.compile(r"step-(\d{1,15})")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole checkpoint on this machine's disk."""
+    """A complete checkpoint on this machine's disk."""
 
     step: int
     path: Path
 
 
-def step_of(name: str) -> int | None:
-    """The step of a whole checkpoint of that name; None where the name is none.
+def parse_step(name: str) -> int | None:
+    """Returns the step of a complete checkpoint of that name; None where the name is none.
 
     >>> step_of("step-000120"), step_of("step-120.tmp"), step_of("latest")
     (120, None, None)
@@ -34,11 +34,11 @@ def step_of(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """The whole checkpoint with the most steps; None where there is none."""
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Returns the complete checkpoint with the most steps; None where there is none."""
     found = [
         Checkpoint(step, entry)
         for entry in sorted(folder.iterdir())
-        if (step := step_of(entry.name)) is not None
+        if (step := parse_step(entry.name)) is not None
     ]
     return max(found, key=lambda checkpoint: checkpoint.step, default=None)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from agileml.node.programs.background_copy import Abandoned, GoesOn
+from agileml.node.programs.background_copy import Abandoned, NoteProgress
 from agileml.node.programs.checkpoint_folder import Checkpoint
 
 KEPT: Final = 2
-"""Checkpoints kept: the newest, and one to fall back on should it turn out damaged."""
+"""How many checkpoints are kept: the newest, and one to fall back on should it turn out damaged."""
 _SCHEMA: Final = "spotctl.checkpoint/1"
 _DIGITS: Final = 15
 _BLOCK: Final = 1 << 20
@@ -36,16 +36,16 @@ _LOCAL: Final = "file"
 """What fsspec calls the file system of this computer."""
 
 
-def _unwatched() -> None:
-    """For whoever waits for as long as it takes."""
+def _ignore_progress() -> None:
+    """Takes no notice of progress: for a caller that waits for as long as it takes."""
 
 
 class StoreError(Exception):
-    """The store cannot be read or written; the message says which, what was tried, and what it answered."""
+    """The store cannot be read or written. The message says which, what was tried, and what it answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class CheckpointFile:
     """One file of a checkpoint. ``path`` is relative to it, and empty where the checkpoint is that file."""
 
     path: str
@@ -54,17 +54,17 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A checkpoint in the store, as its manifest says. ``machine`` wrote it."""
+class StoredCheckpoint:
+    """A checkpoint in the store, as its manifest describes it. ``machine`` wrote it."""
 
     step: int
     data: str
-    files: tuple[File, ...]
+    files: tuple[CheckpointFile, ...]
     machine: str = ""
 
     @property
-    def name(self) -> str:
-        """What it is called in a program's checkpoint folder."""
+    def folder_name(self) -> str:
+        """Its name in a program's checkpoint folder."""
         return f"step-{self.step}"
 
     @property
@@ -73,91 +73,96 @@ class Stored:
 
 
 class CheckpointStore:
-    """``location``: a folder, or any URL that fsspec understands, of one run's own."""
+    """A run's store. ``location``: a folder, or any URL that fsspec understands, of that run's own."""
 
     def __init__(self, location: str) -> None:
         from fsspec.core import url_to_fs
 
         self.location = location
         self._uploading: set[str] = set()
-        with self._asked("opened"):
+        with self._wrap_errors("opened"):
             self._fs, root = url_to_fs(location)
             self._root = str(root).rstrip("/")
 
-    def check(self) -> None:
-        """Raises StoreError unless files can be written there, read and removed. Leaves nothing."""
-        with self._asked("written to"):
-            probe = f"{self._first_there()}/probe-{secrets.token_hex(4)}"
+    def check_writable(self) -> None:
+        """Raises StoreError unless files can be written there, read and removed. Leaves nothing behind."""
+        with self._wrap_errors("written to"):
+            probe = f"{self._first_existing()}/probe-{secrets.token_hex(4)}"
             self._fs.pipe_file(probe, b"spotctl")
             found = self._fs.cat_file(probe)
             self._fs.rm_file(probe)
         if found != b"spotctl":
             raise StoreError(f"{self.location}: what was written there reads back as something else")
 
-    def publish(self, checkpoint: Checkpoint, machine: str = "", goes_on: GoesOn = _unwatched) -> Stored:
-        """Store a whole checkpoint that ``machine`` wrote.
+    def publish(
+        self, checkpoint: Checkpoint, machine: str = "", goes_on: NoteProgress = _ignore_progress
+    ) -> StoredCheckpoint:
+        """Stores a complete checkpoint that ``machine`` wrote.
 
-        Raises StoreError, and FileNotFoundError where its program removed it.
-
-        Once it is there, all but the newest ``KEPT`` are removed, and what cut-off uploads have left. One
-        that was abandoned may still be under way: it removes nothing, and what it wrote stays until it ends.
+        Raises StoreError, and FileNotFoundError where its program removed it. Once it is there, all but the
+        newest ``KEPT`` are removed, and what cut-off uploads have left. An abandoned upload may still be
+        under way: it removes nothing, and what it wrote stays until it ends.
         """
         data = f"{checkpoint.step}-{secrets.token_hex(4)}"
-        files = tuple(_files(checkpoint.path, goes_on))
+        files = tuple(_describe_files(checkpoint.path, goes_on))
         self._uploading.add(data)
         try:
-            with self._asked(f"given step-{checkpoint.step}"):
-                self._prune(goes_on)  # what was cut off would otherwise be in the way of what is not
+            with self._wrap_errors(f"given step-{checkpoint.step}"):
+                self._prune_old(goes_on)  # what was cut off would otherwise be in the way of what is not
                 for file in files:
-                    self._put(
-                        checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote(file)}", goes_on
+                    self._upload_file(
+                        checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote_path(file)}", goes_on
                     )
-                stored = Stored(checkpoint.step, data, files, machine)
+                stored = StoredCheckpoint(checkpoint.step, data, files, machine)
                 goes_on()
                 self._write_manifest(stored)
-                self._prune(goes_on)
+                self._prune_old(goes_on)
         finally:
             self._uploading.discard(data)
         return stored
 
-    def whole(self, goes_on: GoesOn = _unwatched) -> Iterator[Stored]:
-        """The whole checkpoints, the most steps first. Raises StoreError."""
-        with self._asked("listed"):
-            manifests = self._names("manifests")
+    def list_complete(self, goes_on: NoteProgress = _ignore_progress) -> Iterator[StoredCheckpoint]:
+        """Yields the complete checkpoints, the most steps first. Raises StoreError."""
+        with self._wrap_errors("listed"):
+            manifests = self._list_names("manifests")
         for name in sorted(manifests, reverse=True):
             stored = self._read_manifest(name)
-            if stored is not None and self._complete(stored, goes_on):
+            if stored is not None and self._is_complete(stored, goes_on):
                 yield stored
 
-    def manifest_of(self, stored: Stored) -> str:
-        """Where it is said what belongs to a checkpoint, as whoever reads a report would look for it."""
-        return f"{self.location}/{_manifest(stored.step)}"
+    def manifest_of(self, stored: StoredCheckpoint) -> str:
+        """Returns the location of a checkpoint's manifest, as the reader of a report would look for it."""
+        return f"{self.location}/{_manifest_path(stored.step)}"
 
-    def restore(self, stored: Stored, folder: Path, goes_on: GoesOn = _unwatched) -> Checkpoint:
-        """Bring a checkpoint into a program's ``folder``, where it appears whole or not at all.
+    def restore(
+        self, stored: StoredCheckpoint, folder: Path, goes_on: NoteProgress = _ignore_progress
+    ) -> Checkpoint:
+        """Brings a checkpoint into a program's ``folder``, where it appears complete or not at all.
 
         Raises StoreError where a file is not what was stored.
         """
-        partial, target = folder / f".restoring-{stored.name}", folder / stored.name
-        _remove(partial)
+        partial, target = folder / f".restoring-{stored.folder_name}", folder / stored.folder_name
+        _remove_path(partial)
         for file in stored.files:
             place = partial / file.path if file.path else partial
             place.parent.mkdir(parents=True, exist_ok=True)
-            with self._asked(f"asked for {stored.name}"):
-                self._get(f"{self._root}/data/{stored.data}/{_remote(file)}", place, goes_on)
-            if _digest(place, goes_on) != file.sha256:
-                _remove(partial)
-                raise StoreError(f"{self.location}: {stored.name} is damaged: {file.path or 'its file'}")
+            with self._wrap_errors(f"asked for {stored.folder_name}"):
+                self._download_file(f"{self._root}/data/{stored.data}/{_remote_path(file)}", place, goes_on)
+            if _hash_file(place, goes_on) != file.sha256:
+                _remove_path(partial)
+                raise StoreError(
+                    f"{self.location}: {stored.folder_name} is damaged: {file.path or 'its file'}"
+                )
         if not stored.files:
             partial.mkdir()
         goes_on()
-        _remove(target)
+        _remove_path(target)
         partial.rename(target)
         return Checkpoint(stored.step, target)
 
     # ---- what the files are -----------------------------------------------------------------
 
-    def _write_manifest(self, stored: Stored) -> None:
+    def _write_manifest(self, stored: StoredCheckpoint) -> None:
         files = [{"path": f.path, "bytes": f.bytes, "sha256": f.sha256} for f in stored.files]
         content = {
             "schema": _SCHEMA,
@@ -167,17 +172,19 @@ class CheckpointStore:
             "files": files,
         }
         self._make_folder(f"{self._root}/manifests")
-        self._fs.pipe_file(f"{self._root}/{_manifest(stored.step)}", json.dumps(content).encode())
+        self._fs.pipe_file(f"{self._root}/{_manifest_path(stored.step)}", json.dumps(content).encode())
 
-    def _read_manifest(self, name: str) -> Stored | None:
-        """None where it was not written to its end."""
-        with self._asked(f"asked for manifests/{name}"):
+    def _read_manifest(self, name: str) -> StoredCheckpoint | None:
+        """Reads a manifest; None where it was not written to its end."""
+        with self._wrap_errors(f"asked for manifests/{name}"):
             text = self._fs.cat_file(f"{self._root}/manifests/{name}")
         try:
             content = json.loads(text)
-            files = tuple(File(str(f["path"]), int(f["bytes"]), str(f["sha256"])) for f in content["files"])
+            files = tuple(
+                CheckpointFile(str(f["path"]), int(f["bytes"]), str(f["sha256"])) for f in content["files"]
+            )
             by = str(content.get("machine", ""))
-            stored = Stored(int(content["step"]), str(content["data"]), files, by)
+            stored = StoredCheckpoint(int(content["step"]), str(content["data"]), files, by)
         except (ValueError, KeyError, TypeError):
             return None
         for path in (stored.data, *(file.path for file in files)):
@@ -187,36 +194,36 @@ class CheckpointStore:
                 )
         return stored
 
-    def _complete(self, stored: Stored, goes_on: GoesOn) -> bool:
-        with self._asked(f"asked for {stored.name}"):
+    def _is_complete(self, stored: StoredCheckpoint, goes_on: NoteProgress) -> bool:
+        with self._wrap_errors(f"asked for {stored.folder_name}"):
             for file in stored.files:
                 goes_on()
-                place = f"{self._root}/data/{stored.data}/{_remote(file)}"
+                place = f"{self._root}/data/{stored.data}/{_remote_path(file)}"
                 if not self._fs.exists(place) or self._fs.info(place)["size"] != file.bytes:
                     return False
         return True
 
-    def _put(self, source: Path, target: str, goes_on: GoesOn) -> None:
+    def _upload_file(self, source: Path, target: str, goes_on: NoteProgress) -> None:
         self._make_folder(str(PurePosixPath(target).parent))
         goes_on()
         if _LOCAL in self._protocols:
-            _copy(source, Path(target), goes_on)
+            _copy_file(source, Path(target), goes_on)
         else:
-            self._fs.put_file(str(source), target, callback=_signs(goes_on))
+            self._fs.put_file(str(source), target, callback=_progress_callback(goes_on))
 
-    def _get(self, source: str, target: Path, goes_on: GoesOn) -> None:
+    def _download_file(self, source: str, target: Path, goes_on: NoteProgress) -> None:
         goes_on()
         if _LOCAL in self._protocols:
-            _copy(Path(source), target, goes_on)
+            _copy_file(Path(source), target, goes_on)
         else:
-            self._fs.get_file(source, str(target), callback=_signs(goes_on))
+            self._fs.get_file(source, str(target), callback=_progress_callback(goes_on))
 
     @property
     def _protocols(self) -> tuple[str, ...]:
         return self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
 
-    def _first_there(self) -> str:
-        """The store's folder or, before it is made, the first one above it that is there."""
+    def _first_existing(self) -> str:
+        """Returns the store's folder or, before it is made, the first one above it that exists."""
         found = self._root
         if not _WITHOUT_FOLDERS.intersection(self._protocols):
             while not self._fs.exists(found) and "/" in found.rstrip("/"):
@@ -224,23 +231,25 @@ class CheckpointStore:
         return found
 
     def _make_folder(self, path: str) -> None:
-        """Object stores have none; making one there would make its bucket, which is not ours to make."""
+        """Makes a folder, but not in object stores: there that would make the bucket, which is not ours to
+        make.
+        """
         if not _WITHOUT_FOLDERS.intersection(self._protocols):
             self._fs.makedirs(path, exist_ok=True)
 
-    def _prune(self, goes_on: GoesOn) -> None:
-        """Manifests first: what has none is not used while it is being removed."""
-        names = sorted(self._names("manifests"), reverse=True)
+    def _prune_old(self, goes_on: NoteProgress) -> None:
+        """Removes old checkpoints, manifests first: what has none is not used while it is being removed."""
+        names = sorted(self._list_names("manifests"), reverse=True)
         for name in names[KEPT:]:
             goes_on()
             self._fs.rm_file(f"{self._root}/manifests/{name}")
         kept = {s.data for name in names[:KEPT] if (s := self._read_manifest(name)) is not None}
-        for data in self._names("data"):
+        for data in self._list_names("data"):
             if data not in kept and data not in self._uploading:
                 goes_on()
                 self._fs.rm(f"{self._root}/data/{data}", recursive=True)
 
-    def _names(self, folder: str) -> list[str]:
+    def _list_names(self, folder: str) -> list[str]:
         self._fs.invalidate_cache()  # others write here too
         place = f"{self._root}/{folder}"
         if not self._fs.exists(place):
@@ -248,8 +257,8 @@ class CheckpointStore:
         return [PurePosixPath(str(entry)).name for entry in self._fs.ls(place, detail=False)]
 
     @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
-        """Whatever a file system raises (each has errors of its own) is the store's refusal."""
+    def _wrap_errors(self, what: str) -> Iterator[None]:
+        """Turns whatever a file system raises (each has errors of its own) into a StoreError."""
         try:
             yield
         except (StoreError, Abandoned):
@@ -259,24 +268,26 @@ class CheckpointStore:
             raise StoreError(f"{self.location} could not be {what}: {reason}") from error
 
 
-def _copy(source: Path, target: Path, goes_on: GoesOn) -> None:
+def _copy_file(source: Path, target: Path, goes_on: NoteProgress) -> None:
     with source.open("rb") as read, target.open("wb") as written:
         while block := read.read(_BLOCK):
             written.write(block)
             goes_on()
 
 
-def _signs(goes_on: GoesOn) -> Any:
-    """How file systems that are not local say that a copy gets further: a callback of fsspec's."""
+def _progress_callback(goes_on: NoteProgress) -> Any:
+    """Returns the callback by which fsspec's file systems that are not local report
+    that a copy gets further.
+    """
     from fsspec.callbacks import Callback
 
     return Callback(hooks={"goes on": lambda *_, **__: goes_on()})
 
 
-def _files(path: Path, goes_on: GoesOn) -> Iterator[File]:
-    """Every file of a checkpoint, in order. Raises FileNotFoundError where it is gone."""
+def _describe_files(path: Path, goes_on: NoteProgress) -> Iterator[CheckpointFile]:
+    """Yields every file of a checkpoint, in order. Raises FileNotFoundError where it is gone."""
     if path.is_file():
-        yield File("", path.stat().st_size, _digest(path, goes_on))
+        yield CheckpointFile("", path.stat().st_size, _hash_file(path, goes_on))
         return
     if not path.is_dir():
         raise FileNotFoundError(path)
@@ -286,19 +297,21 @@ def _files(path: Path, goes_on: GoesOn) -> Iterator[File]:
         if entry.exists() and not (entry.is_dir() or entry.is_file()):
             raise StoreError(f"{entry} is a pipe, a socket or a device, whose content has no end to be kept")
         if not entry.is_dir():
-            yield File(entry.relative_to(path).as_posix(), entry.stat().st_size, _digest(entry, goes_on))
+            yield CheckpointFile(
+                entry.relative_to(path).as_posix(), entry.stat().st_size, _hash_file(entry, goes_on)
+            )
 
 
-def _manifest(step: int) -> str:
-    """So many digits that names sort as their steps do."""
+def _manifest_path(step: int) -> str:
+    """Returns the manifest's path, with so many digits that names sort as their steps do."""
     return f"manifests/{step:0{_DIGITS}}.json"
 
 
-def _remote(file: File) -> str:
+def _remote_path(file: CheckpointFile) -> str:
     return f"files/{file.path}" if file.path else "file"
 
 
-def _digest(path: Path, goes_on: GoesOn) -> str:
+def _hash_file(path: Path, goes_on: NoteProgress) -> str:
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -307,7 +320,7 @@ def _digest(path: Path, goes_on: GoesOn) -> str:
     return found.hexdigest()
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -17,8 +17,10 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What an agent must know. Secrets are named here; their values are in its environment alone."""
+class CommandDescription:
+    """Describes a job for its agents. Secrets are named here; their values are in an agent's environment
+    alone.
+    """
 
     job: str
     run: str
@@ -29,11 +31,13 @@ class Description:
     secrets: tuple[str, ...]
     store: str
     lock: str
-    """Held by the process that runs the job: idle agents end when it has been free for a while."""
+    """The file locked by the process that runs the job: idle agents end when it has been free for a while."""
 
     @property
-    def records(self) -> Path:
-        """Where all runs of all jobs are on record, this one's machines and their disks included."""
+    def records_folder(self) -> Path:
+        """The folder of the records of all runs of all jobs, including this one's
+        machines and their disks.
+        """
         return Path(self.lock).parents[1]
 
 
@@ -44,48 +48,48 @@ class CommandFolder:
     path: Path
 
     @classmethod
-    def prepare(cls, path: Path, description: Description) -> CommandFolder:
-        """Write what agents need. What an attempt that was killed has left is replaced."""
+    def prepare(cls, path: Path, description: CommandDescription) -> CommandFolder:
+        """Writes what agents need. What an attempt that was killed has left is replaced."""
         folder = cls(path.resolve())
         for needed in (folder.path / "machines", folder.path / "disks", folder.path / "controller"):
             needed.mkdir(parents=True, exist_ok=True)
         unfinished = folder.path / "command.part"
         unfinished.write_text(json.dumps(asdict(description)))
-        unfinished.replace(folder._description)
+        unfinished.replace(folder._description_file)
         return folder
 
     @property
-    def prepared(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
-        return self._description.exists()
+        return self._description_file.exists()
 
-    def description(self) -> Description:
-        content = json.loads(self._description.read_text())
-        return Description(**{**content, "secrets": tuple(content["secrets"])})
+    def read_description(self) -> CommandDescription:
+        content = json.loads(self._description_file.read_text())
+        return CommandDescription(**{**content, "secrets": tuple(content["secrets"])})
 
     @property
-    def journal(self) -> Path:
+    def journal_file(self) -> Path:
         return self.path / "journal.jsonl"
 
     @property
-    def _description(self) -> Path:
+    def _description_file(self) -> Path:
         return self.path / "command.json"
 
-    def machine(self, name: str) -> Path:
+    def machine_folder(self, name: str) -> Path:
         return self.path / "machines" / name
 
-    def machines(self) -> list[str]:
-        """Every machine that was ever started."""
+    def machine_names(self) -> list[str]:
+        """Returns every machine that was ever started."""
         return sorted(entry.name for entry in (self.path / "machines").glob("*"))
 
-    def orders(self, machine: str) -> Path:
-        return self.machine(machine) / "orders.jsonl"
+    def orders_file(self, machine: str) -> Path:
+        return self.machine_folder(machine) / "orders.jsonl"
 
-    def said(self, machine: str) -> Path:
-        return self.machine(machine) / "said.jsonl"
+    def words_file(self, machine: str) -> Path:
+        return self.machine_folder(machine) / "said.jsonl"
 
-    def alive(self, machine: str) -> Path:
-        return self.machine(machine) / "alive"
+    def alive_file(self, machine: str) -> Path:
+        return self.machine_folder(machine) / "alive"
 
-    def disk(self, machine: str) -> Path:
+    def disk_folder(self, machine: str) -> Path:
         return self.path / "disks" / machine

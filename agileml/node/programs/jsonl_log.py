@@ -1,8 +1,9 @@
-"""Messages in a file, one JSON object per line, numbered from 1: written once, whole, never changed.
+"""Sends messages through a file, one JSON object per line, numbered from 1: written once, whole, never
+changed.
 
-The file is the transport and the record in one: a reader that starts again reads on from the number it
-has dealt with, whoever wrote the line may be long dead. What is no whole line was never sent: a reader does
-not see it, and whoever writes next takes it away first.
+The file is the transport and the record in one. A reader that starts again reads on from the number it has
+dealt with, even if the writer of the line is long dead. An incomplete line was never sent: a reader does not
+see it, and the next writer removes it first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Outbox:
+class JsonlWriter:
     """The one writer of a file. ``durable``: what was sent is on the disk, and outlives the loss of power."""
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
@@ -27,11 +28,13 @@ class Outbox:
         self.sent = whole.count(b"\n")
 
     def send(self, content: dict[str, Any]) -> None:
-        """Raises OSError where there is no room, or the disk fails: then nothing was sent."""
+        """Appends a message. Raises OSError where there is no room, or the disk fails:
+        then nothing was sent.
+        """
         line = json.dumps(content).encode() + b"\n"
         self._cut_off()
         try:
-            self._write(line)
+            self._write_line(line)
         except OSError:
             self._cut_off()
             raise
@@ -41,7 +44,7 @@ class Outbox:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         rest = memoryview(line)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -49,12 +52,12 @@ class Outbox:
             os.fsync(self._file.fileno())
 
     def _cut_off(self) -> None:
-        """Take away what comes after the last line that was sent."""
+        """Removes what comes after the last line that was sent."""
         if os.fstat(self._file.fileno()).st_size > self._length:
             self._file.truncate(self._length)
 
 
-class Inbox:
+class JsonlReader:
     """Reads a file that may not exist yet, and grows. ``after``: the last number already dealt with."""
 
     def __init__(self, path: Path, after: int = 0) -> None:
@@ -64,12 +67,12 @@ class Inbox:
         self._number = 0
 
     def receive(self) -> Iterator[tuple[int, Any]]:
-        """What is new, with its numbers. Raises ValueError where a line is no JSON."""
-        for number, line in self.lines():
+        """Yields what is new, with its numbers. Raises ValueError where a line is no JSON."""
+        for number, line in self.read_lines():
             yield number, json.loads(line)
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """What is new as it stands, whatever that is, with its numbers."""
+    def read_lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yields the new lines as they stand, whatever they hold, with their numbers."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

@@ -1,4 +1,4 @@
-"""Machines of this computer that run a command: what is on a machine's disk goes with the machine."""
+"""Makes machines of this computer that run a command: what is on a machine's disk goes with the machine."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _AGENT: Final = "agileml.node.programs.machine_agent"
 
 
 class DiskHost(LocalHost):
-    """As ``LocalHost``, with agents that run a program."""
+    """A ``LocalHost`` whose agents run a program."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, variables, _AGENT)
         self._disks = CommandFolder(folder.resolve())
 
-    def threads(self, cores: int) -> int:
-        """The machine is the program's alone."""
+    def threads_per_process(self, cores: int) -> int:
+        """Returns all cores: the machine belongs to the program alone."""
         return cores
 
     def kill(self, machine: str) -> None:
-        """All of it at once, its disk included; its logs stay."""
+        """Kills all of it at once, and removes its disk; its logs stay."""
         super().kill(machine)
-        shutil.rmtree(self._disks.disk(machine), ignore_errors=True)
+        shutil.rmtree(self._disks.disk_folder(machine), ignore_errors=True)
 
     def kill_all(self) -> None:
-        """Those too that ended by themselves."""
-        self.kill_each(self._disks.machines())
+        """Kills all machines, and removes the disks of those that ended by themselves too."""
+        self.kill_each(self._disks.machine_names())

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from agileml.node.programs.checkpoint_folder import Checkpoint, newest
-from agileml.node.programs.job_folder import Description
+from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
+from agileml.node.programs.job_folder import CommandDescription
 from agileml.node.programs.messages import Reached
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
-    """``path``: a machine's own folder, which goes when the machine does."""
+class MachineDisk:
+    """A machine's disk. ``path``: the machine's own folder, which goes when the machine does."""
 
     path: Path
 
@@ -46,32 +46,32 @@ class Disk:
     def eviction(self) -> Path:
         return self.path / "eviction.json"
 
-    def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint that the program has written here."""
-        return newest(self.checkpoints) if self.checkpoints.is_dir() else None
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Returns the newest complete checkpoint that the program has written here."""
+        return newest_checkpoint(self.checkpoints) if self.checkpoints.is_dir() else None
 
-    def place(self, description: Description) -> None:
-        """Copy the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
+    def place_files(self, description: CommandDescription) -> None:
+        """Copies the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if description.workdir is None:
             self.work.mkdir()
         else:
-            ignore = _but(description.records, *_BESIDE_THE_WORK)
+            ignore = _leave_out(description.records_folder, *_BESIDE_THE_WORK)
             shutil.copytree(description.workdir, self.work, symlinks=True, ignore=ignore)
         for target, source in description.file_mounts.items():
-            _mount(source, self.work / target, _but(description.records))
+            _mount_source(source, self.work / target, _leave_out(description.records_folder))
 
-    def announce(self, seconds: float) -> None:
-        """Write the eviction file: whole, or not at all."""
+    def announce_eviction(self, seconds: float) -> None:
+        """Writes the eviction file: complete, or not at all."""
         deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
         content = {"deadline": deadline.isoformat(timespec="milliseconds"), "seconds_left": round(seconds, 3)}
         unfinished = self.eviction.with_suffix(".part")
         unfinished.write_text(json.dumps(content))
         unfinished.replace(self.eviction)
 
-    def variables(self, checkpoint: Checkpoint | None) -> Mapping[str, str]:
-        """For the program's environment. ``checkpoint``: what it is to begin from."""
+    def environment_variables(self, checkpoint: Checkpoint | None) -> Mapping[str, str]:
+        """Returns variables for the program's environment. ``checkpoint``: what it is to begin from."""
         return {
             "SPOTCTL_CHECKPOINT_DIR": str(self.checkpoints),
             "SPOTCTL_CHECKPOINT": "" if checkpoint is None else str(checkpoint.path),
@@ -87,8 +87,10 @@ _Ignore: TypeAlias = Callable[[str, list[str]], set[str]]
 _BESIDE_THE_WORK: Final = (".git", "__pycache__")
 
 
-def _but(records: Path, *patterns: str) -> _Ignore:
-    """For copytree: leave these out, and the folder of all records, which the copy is made into."""
+def _leave_out(records: Path, *patterns: str) -> _Ignore:
+    """Returns what copytree ignores: these patterns, and the folder of all records, which the copy is made
+    into.
+    """
     named = shutil.ignore_patterns(*patterns)
     left_out = os.path.realpath(records)
 
@@ -99,7 +101,7 @@ def _but(records: Path, *patterns: str) -> _Ignore:
     return ignore
 
 
-def _mount(source: str, target: Path, ignore: _Ignore) -> None:
+def _mount_source(source: str, target: Path, ignore: _Ignore) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if "://" in source:
         from fsspec.core import url_to_fs
@@ -113,15 +115,15 @@ def _mount(source: str, target: Path, ignore: _Ignore) -> None:
 
 
 class ProgressFile:
-    """Reads what a program appends; says what is none of it, once, and goes on."""
+    """Reads what a program appends. It complains once about a line that is no progress, and goes on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
         self._complained = False
 
-    def news(self) -> Reached | None:
-        """The last whole line that was not read before."""
+    def read_latest(self) -> Reached | None:
+        """Returns the last complete line that was not read before."""
         if not self._path.exists():
             return None
         with self._path.open("rb") as file:
@@ -129,9 +131,9 @@ class ProgressFile:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return self._reached(whole.splitlines()[-1]) if whole else None
+        return self._parse_line(whole.splitlines()[-1]) if whole else None
 
-    def _reached(self, line: bytes) -> Reached | None:
+    def _parse_line(self, line: bytes) -> Reached | None:
         try:
             content = json.loads(line)
             step, objective = content["step"], content.get("objective")

@@ -1,7 +1,8 @@
-"""What the supervisor of a command job and the agents of its machines say to each other. Plain values.
+"""Defines what the supervisor of a command job and the agents of its machines say to each other. Plain
+values.
 
-Steps are the job's own unit of progress: what the program writes into its progress file, and the numbers
-of its checkpoints.
+Steps are the job's own unit of progress: what the program writes into its progress file, and the numbers of
+its checkpoints.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from typing import Any, Final, TypeAlias, get_args
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Put the files in place and run ``setup``."""
+    """To an agent: put the files in place and run ``setup``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Run the program from the newest whole checkpoint. ``attempt`` counts from 1, over all machines."""
+    """To an agent: run the program from the newest complete checkpoint. ``attempt`` counts from 1, over all
+    machines.
+    """
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Have the program stop and store its newest whole checkpoint, within ``seconds`` real ones."""
+    """To an agent: have the program stop and store its newest complete checkpoint, within ``seconds`` real
+    ones.
+    """
 
     seconds: float
 
@@ -42,7 +47,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The program runs, from the whole checkpoint ``step`` (0: from nothing)."""
+    """The program runs, from the complete checkpoint ``step`` (0: from nothing)."""
 
     attempt: int
     step: int
@@ -58,7 +63,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The checkpoint ``step`` is whole in the store; ``machine`` wrote it."""
+    """The checkpoint ``step`` is complete in the store; ``machine`` wrote it."""
 
     step: int
     machine: str = ""
@@ -76,12 +81,12 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The program is stopped and everything whole that it wrote is in the store: safe to kill."""
+    """The program is stopped and everything complete that it wrote is in the store: safe to kill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``what`` (setup or run) ended by itself. ``trouble``: what its log, or the store, last said of it."""
+    """``what`` (setup or run) ended by itself. ``trouble``: what its log, or the store, last said."""
 
     what: str
     status: int
@@ -121,7 +126,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """``word`` is the one numbered ``number`` of ``machine``'s agent, from 1."""
+    """A word of ``machine``'s agent, and its ``number`` among that agent's words, from 1."""
 
     machine: str
     number: int
@@ -139,16 +144,16 @@ _KINDS: Final[Mapping[str, type]] = {
 
 
 class MessageError(ValueError):
-    """What was read is no message of this version."""
+    """The content is no message of this version."""
 
 
 def to_json(message: Order | Word | Told) -> dict[str, Any]:
-    """A JSON object; ``kind`` says which message it is."""
+    """Returns a JSON object; ``kind`` says which message it is."""
     return {"kind": type(message).__name__, **asdict(message)}
 
 
 def from_json(content: Any) -> Any:
-    """The message that ``to_json`` made ``content`` from. Raises MessageError."""
+    """Returns the message that ``to_json`` made ``content`` from. Raises MessageError."""
     kind = _KINDS.get(content.get("kind", "")) if isinstance(content, dict) else None
     if kind is None:
         raise MessageError(f"{content!r} is no message")

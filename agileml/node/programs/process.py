@@ -1,8 +1,8 @@
-"""One program with all its descendants: started, told to stop, ended; what it writes goes to a log.
+"""Runs one program with all its descendants: starts it, tells it to stop, ends it, and logs its output.
 
 A program is whatever a line of shell starts. It gets a process group of its own and a mark in its
-environment, so that what left the group is found too. Secrets never reach the log: their values, and every
-line of those that have several, are replaced by their names on the way.
+environment, so that processes that left the group are found too. Secrets never reach the log: their values,
+and every line of those that have several, are replaced by their names on the way.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ _SHORTEST_PART: Final = 4
 """Characters: shorter lines of a secret of several are no secrets, and would blacken every log."""
 _GONE_WITHIN_S: Final = 10.0
 _READ_FOR_S: Final = 0.1
-"""At a time: one that writes without end must not keep its agent from all else."""
+"""The longest time to read at once: a program that writes without end must not keep its
+agent from all else.
+"""
 _READ_AT_LAST_S: Final = 10.0
-"""When it has ended. Whoever still writes then has hidden from us."""
+"""The same when it has ended. A process that still writes then has hidden from us."""
 
 
-class Program:
-    """Running from the moment it is made. ``name`` tells its processes from any other program's."""
+class ProgramProcess:
+    """A program, running from the moment this is made. ``name`` tells its processes
+    from any other program's.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Program:
     ) -> None:
         self._name = name
         self._log = log.open("ab")
-        self._hidden = _hidden(secrets)
+        self._hidden = _secret_replacements(secrets)
         self._unfinished = b""
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._process = subprocess.Popen(
@@ -69,17 +73,17 @@ class Program:
         return 128 - code if code is not None and code < 0 else code
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether any process of it is left: a shell may be gone before what it started is."""
         return self._process.poll() is None or process_tree.any_left(self._name, VARIABLE)
 
     @property
-    def tail(self) -> str:
+    def last_lines(self) -> str:
         """The last lines it wrote."""
         return "\n".join(self._tail)
 
     def terminate(self) -> None:
-        """SIGTERM to its process group: the request to checkpoint and stop."""
+        """Sends SIGTERM to its process group: the request to checkpoint and stop."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
@@ -87,7 +91,7 @@ class Program:
             process_tree.signal_all(signal.SIGTERM, self._name, VARIABLE)
 
     def kill(self) -> None:
-        """SIGKILL to all of it; returns when all of it is gone."""
+        """Sends SIGKILL to all of it; returns when all of it is gone."""
         until = time.monotonic() + _GONE_WITHIN_S
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -97,53 +101,53 @@ class Program:
                 raise TimeoutError(f"processes of {self._name} survived SIGKILL for {_GONE_WITHIN_S} s")
             time.sleep(0.005)
 
-    def pump(self, within_s: float = _READ_FOR_S) -> None:
-        """Move what it has written to the log, without waiting; what takes longer, another time."""
+    def copy_output(self, within_s: float = _READ_FOR_S) -> None:
+        """Moves what it has written to the log, without waiting; what takes longer, another time."""
         until = time.monotonic() + within_s
         with contextlib.suppress(BlockingIOError):
             while read := os.read(self._output, _LONGEST_LINE):
-                self._write(read)
+                self._log_complete_lines(read)
                 if time.monotonic() > until:
                     break
         self._log.flush()
 
     def close(self) -> None:
-        """After ``kill``, or its end: the last of its output. Harmless when repeated."""
+        """Logs the last of its output, after ``kill`` or its end. Harmless when repeated."""
         if self._log.closed:
             return
-        self.pump(_READ_AT_LAST_S)
+        self.copy_output(_READ_AT_LAST_S)
         if self._unfinished:
-            self._emit(self._unfinished)
+            self._log_line(self._unfinished)
             self._unfinished = b""
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()
 
-    def _write(self, read: bytes) -> None:
-        """Whole lines only, so that no secret is cut in two; very long ones in pieces that overlap it."""
+    def _log_complete_lines(self, read: bytes) -> None:
+        """Logs complete lines only, so that no secret is cut in two; very long ones in overlapping pieces."""
         *lines, self._unfinished = re.split(rb"(?<=[\r\n])", self._unfinished + read)
         for line in lines:
-            self._emit(line)
+            self._log_line(line)
         if len(self._unfinished) > _LONGEST_LINE:
-            safe = self._redacted(self._unfinished)
+            safe = self._redact_secrets(self._unfinished)
             kept = max((len(value) for value, _ in self._hidden), default=1)
             self._log.write(safe[:-kept])
             self._unfinished = safe[-kept:]
 
-    def _emit(self, line: bytes) -> None:
-        safe = self._redacted(line)
+    def _log_line(self, line: bytes) -> None:
+        safe = self._redact_secrets(line)
         self._log.write(safe)
         if text := safe.decode(errors="replace").rstrip():
             self._tail.append(text)
 
-    def _redacted(self, line: bytes) -> bytes:
+    def _redact_secrets(self, line: bytes) -> bytes:
         for value, name in self._hidden:
             line = line.replace(value, name)
         return line
 
 
-def _hidden(secrets: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """What is replaced by what, the longest first."""
+def _secret_replacements(secrets: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Returns each text to replace with its replacement, the longest first."""
     found = {}
     for name, value in secrets.items():
         parts = [part for part in value.splitlines() if len(part.strip()) >= _SHORTEST_PART]

@@ -1,11 +1,11 @@
-"""Which machine runs the program, and what came of it: a pure state machine, told everything in order.
+"""Decides which machine runs the program: a pure state machine, told everything in order.
 
 One machine runs the program at a time, the one that joined first of those that are prepared and stay.
-Machines that are warned stop it and store its newest whole checkpoint; then, or when they are lost, the
-next machine begins where the newest whole checkpoint ends.
+Machines that are warned stop it and store its newest complete checkpoint; then, or when they are lost, the
+next machine begins where the newest complete checkpoint ends.
 
-Refuses to know processes, files, clocks and money. Folding the same events again gives the same orders
-and the same news, so a restart is a replay of the journal.
+It knows no processes, files, clocks or money. Folding the same events again gives the same orders and the
+same news, so a restart is a replay of the journal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class MachineReady:
 
 
 @dataclass(frozen=True, slots=True)
-class SafeToKill:
+class MachineSafeToKill:
     machine: str
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ProgramBegun:
     """``machine`` started the program, from ``step`` on."""
 
     machine: str
@@ -38,16 +38,18 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """``saved``: the steps of the newest whole checkpoint in the store; never more than ``step``."""
+class ProgramProgress:
+    """The program's progress. ``saved``: the steps of the newest complete checkpoint in the store, at most
+    ``step``.
+    """
 
     step: int
     saved: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The newest checkpoint is ``machine``'s; said when its machine or its size has changed."""
+class NewestStored:
+    """The newest checkpoint is ``machine``'s. It is reported when its machine or its size has changed."""
 
     machine: str
     step: int
@@ -55,8 +57,8 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """``machine`` has got the checkpoint that ``stored_by`` wrote."""
+class FetchedFromStore:
+    """``machine`` fetched the checkpoint that ``stored_by`` wrote."""
 
     machine: str
     stored_by: str
@@ -65,7 +67,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class ProgramObjective:
     step: int
     value: float
 
@@ -77,67 +79,76 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramFinished:
     """The work is done, or a graceful stop is: ``step`` steps are kept."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ProgramFailed:
     why: str
 
 
 News: TypeAlias = (
-    MachineReady | SafeToKill | Begun | Progress | Stored | Fetched | Objective | WentBack | Finished | Failed
+    MachineReady
+    | MachineSafeToKill
+    | ProgramBegun
+    | ProgramProgress
+    | NewestStored
+    | FetchedFromStore
+    | ProgramObjective
+    | WentBack
+    | ProgramFinished
+    | ProgramFailed
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentOrder:
     """An order on its way to a machine."""
 
     machine: str
     order: m.Order
 
 
-Effect: TypeAlias = Sent | News
+Effect: TypeAlias = SentOrder | News
 Effects: TypeAlias = tuple[Effect, ...]
 
 # ---- the state ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ProgramMachine:
     ready: bool = False
     leaving: bool = False
     safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SupervisorState:
     """``steps``: of the whole job, None where nobody knows; ``retries``: failures that may be tried again."""
 
     steps: int | None
     retries: int
-    machines: Mapping[str, Machine] = field(default_factory=dict)
-    """In the order they joined."""
+    machines: Mapping[str, ProgramMachine] = field(default_factory=dict)
+    """Machines by name, in the order they joined."""
     active: str | None = None
     """The machine that runs the program, or is about to."""
     attempts: int = 0
     failures: int = 0
     step: int = 0
     reported: int | None = None
-    """The furthest step that the program itself said it had reached; None where it never says."""
+    """The furthest step that the program itself reported; None where it never does."""
     saved: int = 0
     stored: tuple[str, int] = ("", 0)
-    """Who wrote the newest checkpoint, and its bytes."""
+    """The machine that wrote the newest checkpoint, and its bytes."""
     stopping: bool = False
     over: bool = False
 
 
-def step(state: State, event: m.Event) -> tuple[State, Effects]:
-    """What ``event`` means: the new state, and what follows, in order. Nothing follows once it is over."""
+def step(state: SupervisorState, event: m.Event) -> tuple[SupervisorState, Effects]:
+    """Returns the state after ``event``, and its effects, in order. There are none once it is over."""
     if state.over:
         return state, ()
     if isinstance(event, m.Said):
@@ -147,148 +158,158 @@ def step(state: State, event: m.Event) -> tuple[State, Effects]:
         moved, effects = handler(state, event.machine, subject)
     else:
         moved, effects = _TOLD[type(event)](state, event)
-    assigned, more = _assign(moved)
+    assigned, more = _assign_program(moved)
     return assigned, (*effects, *more)
 
 
-def _assign(state: State) -> tuple[State, Effects]:
-    """Where nothing runs the program, the first machine that can takes it up."""
+def _assign_program(state: SupervisorState) -> tuple[SupervisorState, Effects]:
+    """Assigns the program to the first machine that can run it, where none does."""
     if state.over or state.stopping or state.active is not None:
         return state, ()
     for name, machine in state.machines.items():
         if machine.ready and not machine.leaving:
             moved = replace(state, active=name, attempts=state.attempts + 1)
-            return moved, (Sent(name, m.Begin(moved.attempts)),)
+            return moved, (SentOrder(name, m.Begin(moved.attempts)),)
     return state, ()
 
 
-def _with(state: State, name: str, **changes: bool) -> State:
+def _with_machine(state: SupervisorState, name: str, **changes: bool) -> SupervisorState:
     return replace(state, machines={**state.machines, name: replace(state.machines[name], **changes)})
 
 
-def _end(state: State, news: Finished | Failed) -> tuple[State, Effects]:
+def _end_job(
+    state: SupervisorState, news: ProgramFinished | ProgramFailed
+) -> tuple[SupervisorState, Effects]:
     return replace(state, over=True), (news,)
 
 
 # ---- what the supervisor is told ----------------------------------------------------------------
 
 
-def _joined(state: State, told: m.Joined) -> tuple[State, Effects]:
+def _machines_joined(state: SupervisorState, told: m.Joined) -> tuple[SupervisorState, Effects]:
     new = [name for name in told.machines if name not in state.machines]
-    machines = {**state.machines, **{name: Machine() for name in new}}
-    return replace(state, machines=machines), tuple(Sent(name, m.Prepare()) for name in new)
+    machines = {**state.machines, **{name: ProgramMachine() for name in new}}
+    return replace(state, machines=machines), tuple(SentOrder(name, m.Prepare()) for name in new)
 
 
-def _warned(state: State, told: m.Warned) -> tuple[State, Effects]:
-    """A machine that does not run the program has nothing to lose."""
+def _machines_warned(state: SupervisorState, told: m.Warned) -> tuple[SupervisorState, Effects]:
+    """Has warned machines leave. A machine that does not run the program has nothing to lose."""
     effects: list[Effect] = []
     for name in told.machines:
         if name not in state.machines or state.machines[name].leaving:
             continue
         runs = name == state.active
-        state = _with(state, name, leaving=True, safe=not runs)
-        effects.append(Sent(name, m.Leave(told.seconds)) if runs else SafeToKill(name))
+        state = _with_machine(state, name, leaving=True, safe=not runs)
+        effects.append(SentOrder(name, m.Leave(told.seconds)) if runs else MachineSafeToKill(name))
     return state, tuple(effects)
 
 
-def _gone(state: State, told: m.Gone) -> tuple[State, Effects]:
+def _machines_gone(state: SupervisorState, told: m.Gone) -> tuple[SupervisorState, Effects]:
     machines = {name: machine for name, machine in state.machines.items() if name not in told.machines}
     active = state.active if state.active in machines else None
     state = replace(state, machines=machines, active=active)
-    return _end(state, Finished(state.saved)) if state.stopping and active is None else (state, ())
+    return _end_job(state, ProgramFinished(state.saved)) if state.stopping and active is None else (state, ())
 
 
-def _stop(state: State, told: m.Stop) -> tuple[State, Effects]:
+def _stop_gracefully(state: SupervisorState, told: m.Stop) -> tuple[SupervisorState, Effects]:
     state = replace(state, stopping=True)
     if state.active is None:
-        return _end(state, Finished(state.saved))
+        return _end_job(state, ProgramFinished(state.saved))
     if state.machines[state.active].leaving:
         return state, ()  # it stops as it is
-    return _with(state, state.active, leaving=True), (Sent(state.active, m.Leave(told.seconds)),)
+    return _with_machine(state, state.active, leaving=True), (SentOrder(state.active, m.Leave(told.seconds)),)
 
 
 # ---- what machines say --------------------------------------------------------------------------
 
 
-def _ready(state: State, name: str, _: m.Ready) -> tuple[State, Effects]:
-    return _with(state, name, ready=True), (MachineReady(name),)
+def _machine_ready(state: SupervisorState, name: str, _: m.Ready) -> tuple[SupervisorState, Effects]:
+    return _with_machine(state, name, ready=True), (MachineReady(name),)
 
 
-def _began(state: State, name: str, said: m.Began) -> tuple[State, Effects]:
-    """What it begins from need not be in the store yet, where the program is tried again on its machine."""
-    begins = _counted(state, said.step)
+def _program_began(state: SupervisorState, name: str, said: m.Began) -> tuple[SupervisorState, Effects]:
+    """Records the start. Where the program is retried on its machine, its checkpoint
+    need not be stored yet.
+    """
+    begins = _countable_step(state, said.step)
     back = state.step - begins
     moved = replace(state, step=begins, saved=min(state.saved, begins))
-    news = (WentBack(begins, back),) if back > 0 else tuple(_progress(state, moved))
-    return moved, (Begun(name, begins), *news)
+    news = (WentBack(begins, back),) if back > 0 else tuple(_report_progress(state, moved))
+    return moved, (ProgramBegun(name, begins), *news)
 
 
-def _reached(state: State, _: str, said: m.Reached) -> tuple[State, Effects]:
-    counted = _counted(state, said.step)
+def _step_reached(state: SupervisorState, _: str, said: m.Reached) -> tuple[SupervisorState, Effects]:
+    counted = _countable_step(state, said.step)
     moved = replace(state, step=max(state.step, counted), reported=max(state.reported or 0, counted))
-    effects: list[Effect] = list(_progress(state, moved))
+    effects: list[Effect] = list(_report_progress(state, moved))
     if said.objective is not None:
-        effects.append(Objective(moved.step, said.objective))
+        effects.append(ProgramObjective(moved.step, said.objective))
     return moved, tuple(effects)
 
 
-def _saved(state: State, _: str, said: m.Saved) -> tuple[State, Effects]:
-    counted, stored = _counted(state, said.step), (said.machine, said.size_bytes)
+def _checkpoint_saved(state: SupervisorState, _: str, said: m.Saved) -> tuple[SupervisorState, Effects]:
+    counted, stored = _countable_step(state, said.step), (said.machine, said.size_bytes)
     moved = replace(state, saved=max(state.saved, counted), step=max(state.step, counted), stored=stored)
-    effects: list[Effect] = list(_progress(state, moved))
+    effects: list[Effect] = list(_report_progress(state, moved))
     if said.machine and stored != state.stored:
-        effects.append(Stored(said.machine, counted, said.size_bytes))
+        effects.append(NewestStored(said.machine, counted, said.size_bytes))
     return moved, tuple(effects)
 
 
-def _fetched(state: State, name: str, said: m.Fetched) -> tuple[State, Effects]:
-    """What it was written by need not live any more."""
+def _checkpoint_fetched(
+    state: SupervisorState, name: str, said: m.Fetched
+) -> tuple[SupervisorState, Effects]:
+    """Reports a transfer. The machine that wrote the checkpoint need not live any more."""
     if not said.stored_by:
         return state, ()
-    return state, (Fetched(name, said.stored_by, said.step, said.size_bytes),)
+    return state, (FetchedFromStore(name, said.stored_by, said.step, said.size_bytes),)
 
 
-def _counted(state: State, step: int) -> int:
-    """The last step is counted when the program has ended: until then the machine is needed."""
+def _countable_step(state: SupervisorState, step: int) -> int:
+    """Limits a step to the last but one: the last is counted when the program has ended, as the machine is
+    needed until then.
+    """
     return step if state.steps is None else min(step, state.steps - 1)
 
 
-def _progress(before: State, after: State) -> Iterator[Progress]:
+def _report_progress(before: SupervisorState, after: SupervisorState) -> Iterator[ProgramProgress]:
     if (before.step, before.saved) != (after.step, after.saved):
-        yield Progress(after.step, min(after.saved, after.step))
+        yield ProgramProgress(after.step, min(after.saved, after.step))
 
 
-def _left(state: State, name: str, _: m.Left) -> tuple[State, Effects]:
+def _machine_left(state: SupervisorState, name: str, _: m.Left) -> tuple[SupervisorState, Effects]:
     if state.machines[name].safe:
         return state, ()
-    state = _with(state, name, safe=True)
+    state = _with_machine(state, name, safe=True)
     state = replace(state, active=None if state.active == name else state.active)
     if state.stopping:
-        over, ended = _end(state, Finished(state.saved))
-        return over, (SafeToKill(name), *ended)
-    return state, (SafeToKill(name),)
+        over, ended = _end_job(state, ProgramFinished(state.saved))
+        return over, (MachineSafeToKill(name), *ended)
+    return state, (MachineSafeToKill(name),)
 
 
-def _ended(state: State, name: str, said: m.Ended) -> tuple[State, Effects]:
-    """Status 0 of a program that nobody asked to stop is the end of the work; others are tried again."""
+def _command_ended(state: SupervisorState, name: str, said: m.Ended) -> tuple[SupervisorState, Effects]:
+    """Ends the work when a program that nobody asked to stop ends with status 0. Others are tried again."""
     if said.what == "run" and said.status == 0:
-        return _end(state, Finished(_done(state)))
+        return _end_job(state, ProgramFinished(_steps_done(state)))
     if state.machines[name].leaving:
         # It is not tried again here, and elsewhere it is anyway; a stop must not wait for ever.
-        return _end(state, Failed(_reason(state, said))) if state.stopping else (state, ())
+        return (
+            _end_job(state, ProgramFailed(_describe_failure(state, said))) if state.stopping else (state, ())
+        )
     state = replace(state, failures=state.failures + 1)
     if state.failures > state.retries:
-        return _end(state, Failed(_reason(state, said)))
+        return _end_job(state, ProgramFailed(_describe_failure(state, said)))
     if state.active == name:
         return replace(state, active=None), ()
-    return state, (Sent(name, m.Prepare()),)
+    return state, (SentOrder(name, m.Prepare()),)
 
 
-def _done(state: State) -> int:
-    """The steps of a program that has ended with its work done.
+def _steps_done(state: SupervisorState) -> int:
+    """Returns the steps of a program that has ended with its work done.
 
-    One that says how far it is may stop early, and has done no more than that; it may also count from 0. One
-    that does not say has done all.
+    A program that reports its steps may stop early, and has done no more than that; it may also count from 0.
+    One that does not report has done all.
     """
     if state.steps is None:
         return state.step
@@ -296,36 +317,36 @@ def _done(state: State) -> int:
     return state.step if early else state.steps
 
 
-def _reason(state: State, said: m.Ended) -> str:
+def _describe_failure(state: SupervisorState, said: m.Ended) -> str:
     what = {"run": "the program", "setup": "setup"}.get(said.what, said.what)
     failed = f"failed {state.failures} times, at last" if state.failures > 1 else "ended"
     ended = f"{what} {failed} with status {said.status}"
     return f"{ended}; its last words:\n{said.trouble}" if said.trouble else f"{ended} and said nothing"
 
 
-_TOLD: Final[Mapping[type, Callable[[State, Any], tuple[State, Effects]]]] = {
+_TOLD: Final[Mapping[type, Callable[[SupervisorState, Any], tuple[SupervisorState, Effects]]]] = {
     # The world has machines for the job: reliable or not, what they run is the same.
-    m.Joined: _joined,
+    m.Joined: _machines_joined,
     # The provider takes them, or they are not renewed.
-    m.Warned: _warned,
+    m.Warned: _machines_warned,
     # They went, safe to kill or not.
-    m.Gone: _gone,
+    m.Gone: _machines_gone,
     # Somebody cancelled the job, or its budget is spent.
-    m.Stop: _stop,
+    m.Stop: _stop_gracefully,
 }
-_WORDS: Final[Mapping[type, Callable[[State, str, Any], tuple[State, Effects]]]] = {
+_WORDS: Final[Mapping[type, Callable[[SupervisorState, str, Any], tuple[SupervisorState, Effects]]]] = {
     # Files are in place and setup ended with status 0.
-    m.Ready: _ready,
+    m.Ready: _machine_ready,
     # The program was started.
-    m.Began: _began,
+    m.Began: _program_began,
     # A line of the progress file.
-    m.Reached: _reached,
+    m.Reached: _step_reached,
     # A manifest was written.
-    m.Saved: _saved,
+    m.Saved: _checkpoint_saved,
     # A checkpoint came from the store.
-    m.Fetched: _fetched,
+    m.Fetched: _checkpoint_fetched,
     # No process of the program is left, and the store has what it wrote.
-    m.Left: _left,
+    m.Left: _machine_left,
     # Setup or the program ended by itself, or a checkpoint could not be stored or restored.
-    m.Ended: _ended,
+    m.Ended: _command_ended,
 }

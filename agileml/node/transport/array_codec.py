@@ -1,7 +1,7 @@
-"""Values to bytes and back by msgspec (MessagePack), with their arrays beside them.
+"""Encodes values as bytes by msgspec (MessagePack), with their arrays beside them, and decodes them.
 
-What an array leaves behind in the bytes is its shape; consecutive rows leave their two ends behind, and need
-nothing else. A reader trusts nobody: whatever does not fit its type is a WireError.
+An array leaves its shape in the bytes; consecutive rows leave their two ends, and need nothing else. A reader
+trusts nobody: whatever does not fit its type is a WireError.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 _ROWS: Final = np.dtype("<i8")
 _KINDS: Final[dict[Any, tuple[np.dtype[Any], int]]] = {Rows: (_ROWS, 1), Matrix: (np.dtype("<f4"), 2)}
-"""Type of a field -> what the bytes of its array are, and the number of dimensions."""
+"""Type of a field -> the type of the bytes of its array, and the number of dimensions."""
 _MOST_ROWS: Final = 2**32
-"""Of one partition. Their numbers are made here, so a peer must not name as many as it likes."""
+"""The most rows of one partition. Consecutive rows are made here, so a peer must not name as many as it
+likes.
+"""
 _MOST: Final = 2**40
-"""Rows or columns, so that sizes stay far from where sums of bytes overflow."""
+"""The most rows or columns, so that sizes stay far from where sums of bytes overflow."""
 
 
 class WireError(ValueError):
-    """What came over the wire is not a message of this version."""
+    """The received bytes are not a message of this version."""
 
 
 def pack_value(value: object, arrays: list[Array]) -> bytes:
-    """A value of structs, tuples and plain values; its arrays are added to those given, in order."""
+    """Encodes structs, tuples and plain values. Their arrays are appended to ``arrays``, in order."""
     return msgspec.msgpack.encode(value, enc_hook=partial(_extract_array, arrays))
 
 
 def unpack_value(packed: Buffer | msgspec.Raw, kind: Any, arrays: Iterator[Buffer]) -> Any:
-    """A value of that type; its arrays are read-only views of the next of ``arrays``. Raises WireError."""
+    """Decodes a value of that type; its arrays are read-only views of the next of ``arrays``. Raises
+    WireError.
+    """
     try:
         return msgspec.msgpack.decode(packed, type=kind, dec_hook=partial(_restore_array, arrays))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -45,7 +49,7 @@ def unpack_value(packed: Buffer | msgspec.Raw, kind: Any, arrays: Iterator[Buffe
 
 
 def from_plain(data: object, kind: Any) -> Any:
-    """A value of that type, without arrays, of what JSON made of it. Raises WireError."""
+    """Converts what JSON gave to a value of that type, without arrays. Raises WireError."""
     try:
         return msgspec.convert(data, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,9 +1,8 @@
-"""Who may talk to a job over a network: whoever holds its key, over links that nobody else can read.
+"""Restricts a job's network links to holders of its key, and keeps others from reading them.
 
 One CURVE key pair (CurveZMQ, ZeroMQ RFC 25 and 26) belongs to the job, made when it is prepared. Every
-process of the job holds both halves: the listening end proves itself by it, and lets in only callers that
-prove the same.
-Nothing here knows what is said.
+process of the job holds both halves. The listening end proves itself by it, and lets in only callers that
+prove the same. Nothing here knows what is said.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import zmq
 from zmq.utils import z85
 
 _DOORKEEPER: Final = "inproc://zeromq.zap.01"
-"""Where libzmq asks, before it lets a caller in (ZAP, ZeroMQ RFC 27)."""
+"""Where libzmq asks before it lets a caller in (ZAP, ZeroMQ RFC 27)."""
 _DOMAIN: Final = b"agileml"
 _ZAP_VERSION: Final = b"1.0"
 
@@ -37,29 +36,29 @@ class CurveKeys:
 
     @classmethod
     def read(cls, path: Path) -> CurveKeys | None:
-        """None where there is no such file."""
+        """Reads the keys; None where there is no such file."""
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def write(self, path: Path) -> None:
-        """To a file that only its owner can read, from its first moment on."""
+        """Writes the keys to a file that only its owner can read, from its first moment on."""
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"public": self.public, "secret": self.secret}, file)
 
     def secure_socket(self, socket: zmq.Socket[bytes], *, listens: bool) -> None:
-        """Before the socket is bound or connected."""
+        """Secures a socket before it is bound or connected."""
         socket.curve_publickey = self.public.encode()
         socket.curve_secretkey = self.secret.encode()
         if listens:
             socket.curve_server = True
             socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
-            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in where nobody is asked
+            socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an authenticator nobody is let in
         else:
             socket.curve_serverkey = self.public.encode()
 
 
 class CurveAuthenticator:
-    """Answers, for all sockets of a context, whether a caller may come in. ``socket`` is to be polled."""
+    """Decides, for all sockets of a context, whether a caller may connect. ``socket`` is to be polled."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: CurveKeys) -> None:
         self._known = z85.decode(keys.public)
@@ -68,7 +67,7 @@ class CurveAuthenticator:
         self.socket.bind(_DOORKEEPER)
 
     def answer_requests(self) -> None:
-        """All who wait."""
+        """Answers all waiting requests."""
         while self.socket.poll(0):
             _, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()
             known = (domain, mechanism, credentials) == (_DOMAIN, b"CURVE", [self._known])

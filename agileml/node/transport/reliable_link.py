@@ -1,8 +1,8 @@
-"""Messages that arrive once and in order, although packets and processes may be lost. Sans I/O.
+"""Delivers messages once and in order, although packets and processes may be lost. Sans I/O.
 
 Both ends number what they send, keep it until the other end confirms it, and repeat it when told to.
-Confirmations are cumulative and explicit: an end confirms what it has made durable (or finished with),
-never merely what it received. An end that is rebuilt from a journal sends again under the same numbers.
+Confirmations are cumulative and explicit: an end confirms what it has made durable (or finished with), never
+merely what it received. An end that is rebuilt from a journal sends again under the same numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final, Generic, TypeVar
 Payload = TypeVar("Payload")
 
 _BATCH = 256
-"""Payloads in one packet: repeating a long backlog costs many packets, each of bounded size."""
+"""The most payloads in one packet: repeating a long backlog costs many packets, each of bounded size."""
 LONGEST_WAIT: Final = 8
-"""Turns between two repetitions at the most. At 0.3 s each a warning that is lost five times in a row has
-cost 7 s of its 30; a backlog whose confirmation takes its time on a slow link goes out every 2.4 s.
+"""The most turns between two repetitions. At 0.3 s each a warning that is lost five times in a row has cost 7
+s of its 30; a backlog whose confirmation takes its time on a slow link goes out every 2.4 s.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Packet(Generic[Payload]):
-    """Consecutive payloads numbered from ``first``; everything up to ``confirmed`` came the other way."""
+    """Consecutive payloads numbered from ``first``. Everything up to ``confirmed`` came the other way."""
 
     confirmed: int
     first: int
@@ -30,10 +30,10 @@ class Packet(Generic[Payload]):
 
 
 class Link(Generic[Payload]):
-    """One end. Numbers start at 1.
+    """One end of a link. Numbers start at 1.
 
-    ``last_sent``: the last number used before (a rebuilt end that keeps no backlog goes on after it);
-    ``last_received``: the last number confirmed before; ``quiet``: send no payloads until the other end has
+    ``sent``: the last number used before (a rebuilt end that keeps no backlog goes on after it);
+    ``received``: the last number confirmed before; ``quiet``: send no payloads until the other end has
     spoken, and so has said what it still lacks (for an end rebuilt with its whole history as backlog).
     """
 
@@ -59,19 +59,19 @@ class Link(Generic[Payload]):
 
     @property
     def last_received(self) -> int:
-        """The last number taken in."""
+        """The last number received."""
         return self._received
 
     @property
     def has_gap(self) -> bool:
-        """Whether the other end has sent more than was taken in, as its last packet showed."""
+        """Whether the other end has sent more than was received, as its last packet showed."""
         return self._lacks
 
     def send(self, payload: Payload) -> None:
         self._backlog.append(payload)
 
     def receive(self, packet: Packet[Payload]) -> tuple[tuple[int, Payload], ...]:
-        """What is new, in order, with its numbers. A gap is left for the repetition to fill."""
+        """Returns what is new, in order, with its numbers. A gap is left for the repetition to fill."""
         self._quiet = False
         confirmed = min(max(packet.confirmed, self._dropped), self.last_sent)
         if confirmed > self._dropped:
@@ -89,23 +89,24 @@ class Link(Generic[Payload]):
         return new
 
     def mark_replayed(self, number: int) -> None:
-        """A payload under this number is in the journal: it was received and is durable."""
+        """Records that a payload under this number is in the journal: it was received and is durable."""
         self._received = self._confirmed = max(self._received, number)
 
     def confirm(self) -> None:
-        """Everything received so far is durable: say so with the next packet."""
+        """Confirms, with the next packet, that everything received so far is durable."""
         self._confirmed = self._received
 
     def next_fresh(self) -> Packet[Payload] | None:
-        """What was never sent; None when there is nothing."""
+        """Returns what was never sent; None when there is nothing."""
         return None if self._quiet or self._offered >= self.last_sent else self._make_packet(self._offered)
 
     def make_confirmation(self) -> Packet[Payload]:
-        """Only what is confirmed, as a sign of life."""
+        """Returns a packet with only what is confirmed, as a sign of life."""
         return Packet(self._confirmed, self._offered + 1, ())
 
     def repeat_in_turn(self) -> Packet[Payload]:
-        """To be called in turns, as long apart as signs of life: one of those, or ``repeat``.
+        """Returns a sign of life or, when its turn has come, ``repeat``. Call it in turns as far apart as
+        signs of life.
 
         Where nothing was confirmed for one turn all is repeated, then after 2, 4 and so on up to
         ``LONGEST_WAIT``: a link that is slow carries each repetition behind all the others. Once all is
@@ -118,7 +119,7 @@ class Link(Generic[Payload]):
         return self.repeat()
 
     def repeat(self) -> Packet[Payload]:
-        """Everything unconfirmed, up to a bound."""
+        """Returns everything unconfirmed, up to a bound."""
         return (
             Packet(self._confirmed, self._dropped + 1, ())
             if self._quiet

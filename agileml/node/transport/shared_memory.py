@@ -1,14 +1,17 @@
-"""Long arrays between processes of one machine, in memory they share instead of through a socket.
+"""Passes long arrays between processes of one machine in shared memory instead of through a socket.
 
-Whoever sends copies an array into a *slot*, a file in memory that has no name, and says where it is; whoever
-receives maps the slot and reads there. When nothing there reads it any more the slot is given back, with the
+The sender copies an array into a *slot*, a file in memory that has no name, and says where it is; the
+receiver maps the slot and reads there. When nothing there reads it any more the slot is given back, with the
 next message the other way, and lent again. So an array is copied once rather than twice, and by no kernel.
 
 Rule 1: a slot that is lent is not written to until it is given back. One that never is stays as it is.
-Rule 2: what cannot be lent goes through the socket: where no slot is free, or all take as much as they may.
+
+Rule 2: a frame that cannot be lent goes through the socket: where no slot is free, or slots take as much
+memory as they may.
+
 Rule 3: a slot has no name and is found through its owner, at /proc/PID/fd/N, so the kernel frees it when
-nobody has it open or mapped any more, however they ended. To close one early costs at most the message that
-was under way, as a lost connection does; whoever waits for that asks again.
+nobody has it open or mapped any more, however they ended. Closing one early costs at most the message that
+was under way, as a lost connection does; its receiver asks for it again.
 """
 
 from __future__ import annotations
@@ -32,19 +35,21 @@ from agileml.node.transport.array_codec import Buffer, WireError
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _SHORTEST: Final = 2**16
-"""Bytes; below, a socket is as fast."""
+"""Bytes from which a frame is lent; below, a socket is as fast."""
 _LONGEST: Final = 2**25
-"""What is longer would take most of the memory for slots."""
+"""Bytes up to which a frame is lent; a longer one would take most of the memory for slots."""
 _SLOTS: Final = 4
-"""For each other end. Where nothing is kept there for long, two or three are used, in turns."""
+"""The most slots for each other end. Where nothing is kept there for long, two or three
+are used, in turns.
+"""
 _TOKEN: Final = 8
-"""Bytes at the beginning of a slot, by which it is known: its owner's files have other numbers tomorrow."""
+"""Bytes at the beginning of a slot that identify it: its owner's file numbers are reused."""
 _ARRAY: Final = 64
 """Where the array begins: as aligned as NumPy's own."""
 
 
 class Loan(NamedTuple):
-    """``frame``: its place among the message's; ``size``: in bytes."""
+    """A frame in a slot. ``frame``: its place among the message's; ``size``: in bytes."""
 
     frame: int
     token: int
@@ -53,7 +58,7 @@ class Loan(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What goes before the frames of a message. ``process``: of whoever sends it; ``refused``: to be lent."""
+    """Goes before the frames of a message. ``process``: the sender's; ``refused``: lend nothing any more."""
 
     process: int
     refused: bool
@@ -66,7 +71,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class _Slot:
-    """``room``: bytes for an array; memory is taken only for what was ever written."""
+    """A slot. ``room``: bytes for an array; memory is taken only for what was ever written."""
 
     def __init__(self, room: int) -> None:
         self.token = secrets.randbits(8 * _TOKEN - 1)
@@ -89,7 +94,7 @@ class _Slot:
 
 
 class _PeerEnd:
-    """What is lent to one other end, and what is borrowed there."""
+    """The slots lent to one other end, and those borrowed from it."""
 
     def __init__(self) -> None:
         self.slots: dict[int, _Slot] = {}  # by their tokens, as everything here
@@ -103,8 +108,10 @@ class _PeerEnd:
 
 
 class SharedMemoryLender:
-    """Of one process to others, by name. ``most``: bytes of all its slots; ``most_open``: how many;
-    ``idle_s``: an end to which and from which nothing was lent for so long may be gone, and is forgotten.
+    """Lends slots of one process to others, by name.
+
+    ``most``: bytes of all its slots; ``most_open``: how many; ``idle_s``: an end to which and from which
+    nothing was lent for so long may be gone, and is dropped.
     """
 
     def __init__(self, most: int = 2**26, most_open: int = 64, idle_s: float = 30.0) -> None:
@@ -118,13 +125,14 @@ class SharedMemoryLender:
 
     @staticmethod
     def is_possible() -> bool:
-        """Linux has files in memory, and shows what others have open."""
+        """Whether this system has files in memory, and shows what others have open, as Linux does."""
         return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
     def lend_frames(self, name: str, frames: Sequence[Buffer], *, kept: bool = False) -> list[Buffer]:
-        """What to send to that end instead of these: an envelope, and nothing where a frame is lent.
+        """Returns what to send to that end instead of ``frames``: an envelope, and an empty frame for each
+        one lent.
 
-        ``kept``: there, for longer than it takes to answer, and so not to be lent.
+        ``kept``: the receiver keeps them for longer than it takes to answer, so they are not lent.
         """
         end = self._peer_end(name)
         loans, left = [], list(frames)
@@ -142,7 +150,7 @@ class SharedMemoryLender:
         return [_ENCODER.encode(envelope), *left]
 
     def take_frames(self, name: str, frames: Sequence[Buffer]) -> Sequence[Buffer] | None:
-        """The frames as they were; None where they are lost, with their sender most likely.
+        """Returns the frames as they were; None where they are lost, with their sender most likely.
 
         Raises WireError.
         """
@@ -172,7 +180,7 @@ class SharedMemoryLender:
         return got
 
     def drop_peer(self, name: str) -> None:
-        """That end is gone, or will be called by another name."""
+        """Drops an end that is gone, or will be called by another name."""
         end = self._ends.pop(name, None)
         if end is not None:
             self._drop_slots(end)
@@ -186,7 +194,7 @@ class SharedMemoryLender:
     # ---- what is lent --------------------------------------------------------------------------
 
     def _find_slot(self, end: _PeerEnd, size: int) -> _Slot | None:
-        """One to write so many bytes to, if there is any."""
+        """Returns a slot with room for so many bytes, if there is any."""
         end.used_at = time.monotonic()
         if not end.lends or size > _LONGEST:
             return None
@@ -212,7 +220,9 @@ class SharedMemoryLender:
         return slot
 
     def _drop_idle_peers(self) -> None:
-        """Before more memory is taken. One that is there still begins anew, with other slots."""
+        """Drops idle ends before more memory is taken. One that is there still begins
+        anew, with other slots.
+        """
         before = time.monotonic() - self._idle_s
         for name in [name for name, end in self._ends.items() if end.used_at < before]:
             self.drop_peer(name)
@@ -230,7 +240,7 @@ class SharedMemoryLender:
     # ---- what is borrowed ----------------------------------------------------------------------
 
     def _borrow_slot(self, end: _PeerEnd, process: int, loan: Loan) -> memoryview:
-        """What stands there. The slot is given back when nothing refers to that any more.
+        """Returns the slot's array. The slot is given back when nothing refers to that any more.
 
         Raises OSError or ValueError where its owner is gone, and LookupError where the slot is.
         """
@@ -256,7 +266,7 @@ class SharedMemoryLender:
 
 
 def _map_slot(process: int, loan: Loan) -> Bytes:
-    """See ``_borrow_slot``."""
+    """Maps another process's slot. Raises as ``_borrow_slot`` does."""
     file = os.open(f"/proc/{process}/fd/{loan.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)

@@ -1,4 +1,4 @@
-"""ZeroMQ sockets as every process here uses them: unbounded, encrypted on a network, never blocking."""
+"""Makes ZeroMQ sockets as every process here uses them: unbounded, encrypted on a network, never blocking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _VANISHED_AFTER_S: Final = 30
 def make_socket(
     context: zmq.Context[zmq.Socket[bytes]], kind: int, name: str = "", keys: CurveKeys | None = None
 ) -> zmq.Socket[bytes]:
-    """Unbounded queues; nothing lingers after close; comes back soon to a peer that was restarted.
+    """Makes a socket with unbounded queues, which drops them on close, and reconnects soon to a restarted
+    peer.
 
     ``keys``: of a job on a network, whose links are encrypted and end when the other machine vanished without
     a word (from one that lost its power comes no TCP reset). A ROUTER listens.
@@ -41,11 +42,12 @@ def make_socket(
 
 
 def end_with_silence(socket: zmq.Socket[bytes], after_s: int) -> None:
-    """End its connections to machines from which there was no sign of life for so long.
+    """Ends the socket's connections to machines that gave no sign of life for so long.
 
     Any packet is one, and kernels ask for them. ZeroMQ has heartbeats of its own, but to those only whole
-    frames are signs: an array that takes longer to arrive would be cut off, sent again, and cut off again.
-    A call that nobody takes for so long is made anew, since a kernel asks again at ever longer intervals.
+    frames are signs: an array that takes longer to arrive would be cut off, sent again, and cut off again. A
+    connection attempt that nobody accepts for so long is made anew, since a kernel asks again at ever longer
+    intervals.
     """
     socket.setsockopt(zmq.CONNECT_TIMEOUT, 1000 * after_s)
     socket.setsockopt(zmq.TCP_MAXRT, 1000 * after_s)  # of what is under way
@@ -56,22 +58,24 @@ def end_with_silence(socket: zmq.Socket[bytes], after_s: int) -> None:
 
 
 def listening_endpoint(socket: zmq.Socket[bytes]) -> str:
-    """Where a socket listens, with the port that the system chose."""
+    """Returns where a socket listens, with the port that the system chose."""
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
     return endpoint.rstrip(b"\0").decode()
 
 
 def has_message(socket: zmq.Socket[bytes]) -> bool:
-    """Whether one can be received at once. A tenth of what ``socket.poll(0)`` costs, which makes a poller."""
+    """Whether a message can be received at once. This costs a tenth of ``socket.poll(0)``, which makes a
+    poller.
+    """
     events = socket.getsockopt(zmq.EVENTS)
     return isinstance(events, int) and bool(events & _IN)
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """As one message; long frames are not copied, and must not change until they are sent.
+    """Sends frames as one message. Long frames are not copied, and must not change until they are sent.
 
-    Half of what ``send_multipart`` costs, which looks at all of them twice; so does the next.
+    It costs half of ``send_multipart``, which looks at all of them twice; so does ``receive_frames``.
     """
     last = len(frames) - 1
     for number, frame in enumerate(frames):
@@ -80,7 +84,7 @@ def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
 
 
 def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
-    """Of one message that is there, without a copy."""
+    """Returns the frames of one message that is there, without a copy."""
     frame = socket.recv(copy=False)
     frames = [frame.buffer]
     while frame.more:
@@ -90,7 +94,7 @@ def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
 
 
 class Listener:
-    """The ROUTER socket that peers call. ``endpoint``: where, with the port that the system chose."""
+    """The ROUTER socket that peers connect to. ``endpoint``: where, with the port that the system chose."""
 
     def __init__(
         self,
@@ -99,7 +103,9 @@ class Listener:
         keys: CurveKeys | None,
         poller: zmq.Poller,
     ) -> None:
-        """A name that calls again takes over from the connection that had it, which may be dead unnoticed."""
+        """A peer that connects again takes over its name from its old connection, which may be dead
+        unnoticed.
+        """
         self._doorkeeper = None if keys is None else CurveAuthenticator(context, keys)
         self.socket = make_socket(context, zmq.ROUTER, keys=keys)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -112,7 +118,7 @@ class Listener:
             poller.register(self._doorkeeper.socket, zmq.POLLIN)
 
     def receive(self) -> Iterator[tuple[str, list[memoryview]]]:
-        """What has come, without waiting, and the name of who sent it."""
+        """Yields what has arrived, without waiting, with its sender's name."""
         if self._doorkeeper is not None:
             self._doorkeeper.answer_requests()
         while has_message(self.socket):

@@ -1,7 +1,7 @@
-"""What a policy is, and what policies are put together from: terms that add and scale, and constraints.
+"""Defines what a policy is, and its building blocks: terms that add and scale, and constraints.
 
 ``Maximize(LeastThroughput(...) + 0.1 * TotalThroughput(...), SpendAtMost(20.0))`` is a policy. Named ones are
-in the modules beside this one, each with its equation. Refuses to know any of them.
+in the modules beside this one, each with its equation. Knows none of them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method
 
 _ROUNDING: Final = 1e-9
-"""What a floor that was just reached may lose to the solver's tolerance."""
+"""Part of a just reached floor that the solver's tolerance may lose."""
 
 OfJobs: TypeAlias = Callable[[ShareProblem], Floats]
-"""Something of every job, shape (n,)."""
+"""Computes some quantity of every job, shape (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A job that does not get what it needs: ``given`` of ``needed`` steps per second, and why."""
+    """Describes a job that does not get what it needs: ``given`` of ``needed`` steps per second, and why."""
 
     job: str
     needed: float
@@ -36,7 +36,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """Shares, what the policy's objective makes of them, and who falls short of what was promised."""
+    """Holds shares, the objective's value, and the jobs that fall short of what was promised."""
 
     shares: Shares
     value: float
@@ -44,28 +44,31 @@ class Answer:
 
 
 class Policy(Protocol):
-    """Every policy: one frozen problem in, shares out."""
+    """Computes shares: one frozen problem in, shares out."""
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        """The policy's shares. Raises ``Infeasible`` where nothing that it could give up would do."""
+        """Returns the policy's shares.
+
+        Raises ``Infeasible`` where giving up all that it can would not help.
+        """
 
 
 class Infeasible(Exception):
-    """What was asked for cannot be had; the message says what would have to give, and by how much."""
+    """Reports that the request cannot be met; the message says what would have to give, and by how much."""
 
 
 class ProgramPart(Protocol):
-    """A term or a constraint: what it asks about jobs, and what it adds to a program."""
+    """Describes a term or a constraint: what it asks about jobs, and what it adds to a program."""
 
     def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
-        """What it asks about each job; jobs that agree in all of it may be merged."""
+        """Returns what it asks about each job; jobs that agree in all of it may be merged."""
 
     def add_to(self, program: ShareProgram, weight: float) -> None:
-        """Add variables, rows and gains. ``weight``: of a term; constraints have none."""
+        """Adds variables, rows and gains. ``weight`` is a term's; constraints have none."""
 
 
 class Term:
-    """Something to maximise; terms add, and scale by numbers.
+    """Describes something to maximise; terms add, and scale by numbers.
 
     ``is_linear``: worth as much wherever a kind's time on a type goes, so that jobs with floors may be
     merged.
@@ -106,7 +109,7 @@ class _Sum(Term):
 
 @dataclass(frozen=True, slots=True)
 class LeastThroughput(Term):
-    """min_m thr(m, X) / per(m), over the jobs that can run at all; 0 if none can."""
+    """Maximises min_m thr(m, X) / per(m), over the jobs that can run at all; 0 if none can."""
 
     per: OfJobs
 
@@ -118,14 +121,14 @@ class LeastThroughput(Term):
         return (self.per(problem),)
 
     def add_to(self, program: ShareProgram, weight: float) -> None:
-        # Left without a bound of its own: HiGHS pivots ten times as often where it has one.
+        # No bound of its own: with one, HiGHS pivots ten times as often.
         most = np.inf if len(program.throughput[0]) else 0.0
         (least,) = program.add_variables(1, weight, -np.inf, most)
         raise_least(program, int(least), invert_rates(program.class_values(self.per(program.problem))))
 
 
 def raise_least(program: ShareProgram, least: int, factor: Floats) -> None:
-    """Rows factor[c] thr(c) - least >= 0, for the classes that can run at all."""
+    """Adds rows factor[c] thr(c) - least >= 0, for the classes that can run at all."""
     rows, columns, values = program.throughput
     runs = np.unique(rows)
     place = np.searchsorted(runs, rows)
@@ -139,7 +142,7 @@ def raise_least(program: ShareProgram, least: int, factor: Floats) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TotalThroughput(Term):
-    """sum_m worth(m) thr(m, X)."""
+    """Maximises sum_m worth(m) thr(m, X)."""
 
     worth: OfJobs
 
@@ -153,7 +156,7 @@ class TotalThroughput(Term):
 
 @dataclass(frozen=True, slots=True)
 class TotalSpending(Term):
-    """Expected dollars per hour; subtract it."""
+    """Counts expected dollars per hour; subtract it."""
 
     def job_features(self, problem: ShareProblem) -> Iterable[Floats]:
         return ()
@@ -164,14 +167,14 @@ class TotalSpending(Term):
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """thr(m, X) >= floor(m): a share that is promised, or the speed that a deadline asks for."""
+    """Demands thr(m, X) >= floor(m): a share that is promised, or the speed that a deadline needs."""
 
     floor: OfJobs
 
 
 @dataclass(frozen=True, slots=True)
 class SpendAtMost:
-    """Expected dollars per hour."""
+    """Limits expected dollars per hour."""
 
     dollars_per_hour: float
 
@@ -186,7 +189,7 @@ class SpendAtMost:
 
 @dataclass(frozen=True, slots=True)
 class Maximize:
-    """The policy of one linear program. ``near``: shares that keep the constraints, if some are known."""
+    """Solves one linear program. ``near``: shares that keep the constraints, if some are known."""
 
     term: Term
     constraints: tuple[Floors | SpendAtMost, ...] = ()
@@ -194,10 +197,10 @@ class Maximize:
     near: Shares | None = None
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        """Raises ``solver.Unsolvable`` where the constraints contradict each other."""
+        """Returns the optimum; raises ``solver.Unsolvable`` where the constraints contradict each other."""
         spending = tuple(part for part in self.constraints if isinstance(part, SpendAtMost))
         parts: tuple[ProgramPart, ...] = (self.term, *spending)
-        keys = tuple(values for part in parts for values in part.told_apart_by(problem))
+        keys = tuple(values for part in parts for values in part.job_features(problem))
         promised = [part.floor(problem) for part in self.constraints if isinstance(part, Floors)]
         floor = np.maximum.reduce(promised) if promised else None
         if floor is not None and not self.term.is_linear:
@@ -213,10 +216,11 @@ class Maximize:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """``policy``, and what it leaves unused goes to whoever makes most of it: nobody loses.
+    """Gives what ``policy`` leaves unused to whoever makes most of it: nobody loses.
 
-    A policy that looks at the worst off only may leave workers idle that could help the others. Maximises the
-    sum of normalized throughputs, everybody's throughput under ``policy`` as a floor, and keeps its value.
+    A policy that considers only the worst off may leave workers idle that could help the others. Maximises
+    the sum of normalized throughputs, everybody's throughput under ``policy`` as a floor, and keeps its
+    value.
     """
 
     policy: Policy
@@ -224,25 +228,25 @@ class Filled:
     def compute_shares(self, problem: ShareProblem) -> Answer:
         answer = self.policy.compute_shares(problem)
         floor = problem.throughput(answer.shares) * (1 - _ROUNDING)
-        worth = invert_rates(problem.equal())
+        worth = invert_rates(problem.equal_throughput())
         most = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),), near=answer.shares)
         return replace(answer, shares=most.compute_shares(problem).shares)
 
 
 def invert_rates(values: Floats) -> Floats:
-    """1 / ``values``, and 0 for 0: what a job that cannot run is worth."""
+    """Returns 1 / ``values``, and 0 for 0: what a job that cannot run is worth."""
     found: Floats = np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
     return found
 
 
 def runnable_jobs(problem: ShareProblem) -> Flags:
-    """Which jobs some type can hold, shape (n,)."""
-    somewhere: Flags = np.any(problem.allowed, axis=1)
+    """Returns which jobs some type can hold, shape (n,)."""
+    somewhere: Flags = np.any(problem.allowed_types, axis=1)
     return somewhere[problem.jobs.kind]
 
 
 def empty_answer(problem: ShareProblem, value: float) -> Answer:
-    """What is answered where no type can hold any job."""
+    """Returns the answer where no type can hold any job."""
     return Answer(
         Shares(np.zeros((len(problem.jobs.kind), len(problem.cluster.types)))),
         value,
@@ -251,7 +255,7 @@ def empty_answer(problem: ShareProblem, value: float) -> Answer:
 
 
 def list_unrunnable(problem: ShareProblem) -> tuple[Shortfall, ...]:
-    """The jobs that no type can hold."""
+    """Returns the jobs that no type can hold."""
     return tuple(
         Shortfall(
             problem.jobs.names[job],

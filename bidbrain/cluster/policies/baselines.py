@@ -1,4 +1,4 @@
-"""What Gavel's policies are compared with: blind to types, everybody alone, matching, packing by trial.
+"""Implements baselines for Gavel's policies: blind to types, isolated, matching, packing by trial.
 
 Source: Narayanan 5.4.1 (isolated) and 5.7; AlloX: Le et al., EuroSys 2020; Gandiva: Xiao et al., OSDI 2018.
 """
@@ -17,23 +17,23 @@ from bidbrain.cluster.solver import LinearProgram, solve
 
 @dataclass(frozen=True, slots=True)
 class Agnostic:
-    """``policy`` as it is where all workers are taken for type ``reference``: the twin of every policy.
+    """Applies ``policy`` as if all workers were of type ``reference``: the blind twin of every policy.
 
-    It tells how much time each job has; who cannot tell types apart gives it on whichever are free, so the
-    time is spread over the types that can hold the job in proportion to their workers.
+    The policy says how much time each job has. A scheduler that cannot tell types apart gives it on whichever
+    are free, so the time is spread over the types that can hold the job in proportion to their workers.
     """
 
     policy: Policy
     reference: int
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        answer = self.policy.compute_shares(problem.agnostic(self.reference))
-        allowed = problem.allowed[problem.jobs.kind]
+        answer = self.policy.compute_shares(problem.without_types(self.reference))
+        allowed = problem.allowed_types[problem.jobs.kind]
         return replace(answer, shares=Shares(_spread_time(problem, answer.shares.alone.sum(axis=1), allowed)))
 
 
 def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
-    """``time`` (n,) in proportion to workers where ``allowed``; a type that this overfills is cut down."""
+    """Spreads ``time`` (n,) in proportion to workers where ``allowed``; cuts down a type that this overfills."""
     part = np.where(allowed, problem.cluster.workers, 0.0)
     whole = part.sum(axis=1, keepdims=True)
     share = time[:, None] * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
@@ -48,10 +48,11 @@ def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Gandiva's: pairs are tried at random and kept where they do more together than in turns.
+    """Implements Gandiva's packing: pairs are tried at random and kept where they do more together than in
+    turns.
 
     Jobs and pairs then share the cluster equally by worker time, blind to types. Pairs are tried on the mean
-    over the types, weighted by workers. ``draw``: where chance comes from.
+    over the types, weighted by workers. ``draw``: the source of randomness.
     """
 
     draw: np.random.Generator
@@ -64,7 +65,7 @@ class Packing:
         time = np.minimum(_equal_part(scale, problem.cluster.workers.sum()) / scale, 1.0)
         every = np.zeros(len(problem.jobs.kind))
         every[who] = time
-        shares = _spread_time(problem, every, problem.allowed[problem.jobs.kind])
+        shares = _spread_time(problem, every, problem.allowed_types[problem.jobs.kind])
         paired = shares[first].copy()
         shares[first] = 0.0
         return Answer(
@@ -72,7 +73,7 @@ class Packing:
         )
 
     def _try_pairs(self, problem: ShareProblem) -> tuple[Indices, Indices]:
-        """Each job is tried beside one other of its scale at most."""
+        """Tries each job beside one other of its scale at most."""
         together, kind, scale = problem.kinds.together, problem.jobs.kind, problem.scale
         if together is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -83,13 +84,13 @@ class Packing:
         both = (ours > 0) & (theirs > 0)
         rates = np.maximum(problem.rates, 1e-300)
         gain = np.where(both, ours / rates[first] + theirs / rates[second], 0.0) @ problem.cluster.workers
-        same = problem.allowed[kind[first]] == (both & problem.allowed[kind[first]])
+        same = problem.allowed_types[kind[first]] == (both & problem.allowed_types[kind[first]])
         keep = (scale[first] == scale[second]) & same.all(axis=1) & (gain > problem.cluster.workers.sum())
         return np.asarray(first[keep]), np.asarray(second[keep])
 
 
 def _equal_part(scale: Floats, workers: float) -> float:
-    """t with sum_m min(s[m], t) = workers; all that is asked for where there are as many workers."""
+    """Returns t with sum_m min(s[m], t) = workers; all of the demand where there are as many workers."""
     sizes = np.sort(scale)
     below = np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
     parts = (workers - below) / np.arange(len(sizes), 0, -1)
@@ -99,26 +100,30 @@ def _equal_part(scale: Floats, workers: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """X_iso: 1/n of every type to every job, at most all of its time. Value: the least thr / thr_equal."""
+    """Gives X_iso: 1/n of every type to every job, at most all of its time.
+
+    Value: the least thr / thr_equal.
+    """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         kinds, workers = problem.kinds, problem.cluster.workers
         share = workers / (len(problem.jobs.kind) * kinds.scale[:, None])
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-        shares = Shares(np.asarray(np.where(problem.allowed, share, 0.0)[problem.jobs.kind]))
-        reached, equal = problem.throughput(shares), problem.equal()
+        shares = Shares(np.asarray(np.where(problem.allowed_types, share, 0.0)[problem.jobs.kind]))
+        reached, equal = problem.throughput(shares), problem.equal_throughput()
         normalized = np.divide(reached, equal, out=np.full(len(equal), np.inf), where=equal > 0)
         return Answer(shares, float(normalized.min(initial=np.inf)), list_unrunnable(problem))
 
 
 @dataclass(frozen=True, slots=True)
 class AlloX:
-    """Least average completion time by matching: jobs to workers and their place from the end of its queue.
+    """Minimises average completion time by matching jobs to workers and positions from the end of their
+    queues.
 
     A job that is i-th from last on a worker delays i jobs by the time it takes there (itself among them), so
-    the sum of completion times is that of the matched edges. Jobs of several workers count as of one, as
-    in the paper. Who is first in a queue gets all of that worker until the next answer. The matching is a
-    linear program, whose vertices are matchings; jobs of one kind and as many steps are not merged.
+    the sum of completion times is that of the matched edges. Jobs of several workers count as of one, as in
+    the paper. The first in a queue gets all of that worker until the next answer. The matching is a linear
+    program, whose vertices are matchings; jobs of one kind and as many steps are not merged.
     """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
@@ -145,18 +150,18 @@ class AlloX:
 
     @staticmethod
     def _took_s(problem: ShareProblem) -> Floats:
-        """Seconds of each job's steps on each type, (jobs, types); infinite where it cannot run."""
+        """Returns seconds of each job's steps on each type, (jobs, types); infinite where it cannot run."""
         took_s: Floats = np.divide(
             problem.jobs.steps[:, None],
             problem.rates,
             out=np.full(problem.rates.shape, np.inf),
-            where=problem.allowed[problem.jobs.kind],
+            where=problem.allowed_types[problem.jobs.kind],
         )
         return took_s
 
     @staticmethod
     def _list_edges(took_s: Floats, places: Indices, workers: Indices) -> tuple[Indices, Indices, Indices]:
-        """Job, type and place from the end, from 1, of every pair that may be matched, each (edges,)."""
+        """Returns job, type and position from the end, from 1, of every possible pair, each (edges,)."""
         job, type_ = np.nonzero(np.isfinite(took_s) & (workers > 0))
         repeats = places[type_]
         ends = np.cumsum(repeats)
@@ -167,7 +172,7 @@ class AlloX:
     def _matching_program(
         delays: Floats, job: Indices, slot: Indices, runs: Flags, room: Floats
     ) -> LinearProgram:
-        """The least sum of ``delays`` (edges,), where each job that ``runs`` (jobs,) is matched once.
+        """Minimises the sum of ``delays`` (edges,), where each job that ``runs`` (jobs,) is matched once.
 
         ``slot`` (edges,) is a place in the queues of a type, which as many jobs can have as it has workers,
         its ``room`` (slots,).
@@ -186,7 +191,7 @@ class AlloX:
 
     @staticmethod
     def _serve_first(problem: ShareProblem, last: np.ndarray) -> Floats:
-        """All of a worker to whom most others wait behind, as far as workers and scales go."""
+        """Gives all of a worker to the job that most others wait behind, as far as workers and scales go."""
         share = np.zeros(last.shape)
         for j, free in enumerate(problem.cluster.workers):
             left = float(free)

@@ -1,4 +1,4 @@
-"""The highest t at which everybody's floor f[m](t) can be had at once, for floors that rise with t.
+"""Finds the highest t at which all floors f[m](t) can be met at once, for floors that rise with t.
 
     makespan                    t = 1 / seconds    f[m] = steps[m] t
     finish-time fairness        t = -rho           f[m] = steps[m] / (-t D[m] - age[m])
@@ -7,9 +7,9 @@
 f is convex and rises, so its tangent at any t asks for no more than f does. Newton's method: the largest t
 for which tangents can be reached is a linear program, and is never less than the answer; from there on t
 falls, and comes to rest where floors themselves can be reached. Between two programs jobs are merged anew, by
-which types are too slow for them now (``floors``). A mean asks for no more than its members, so this keeps
-the bound; at rest all members of a class can be given their own. A floor that rises counts as just above
-where it is: else a class could be promised at rest what its members cannot have an instant later.
+which types are too slow for them now (``throughput_floors.py``). A mean asks for no more than its members, so
+this keeps the bound; at rest all members of a class can be given their own. A floor that rises counts as just
+above where it is: else a class could be promised at rest what its members cannot have an instant later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method, Optimum, Unsolvable
 
 Rising: TypeAlias = Callable[[float], tuple[Floats, Floats]]
-"""From t to everybody's floor (n,) and its slope."""
+"""Maps t to everybody's floor (n,) and its slope."""
 
 _CLOSE: Final = 1e-12
 _MOST_STEPS: Final = 60
@@ -34,8 +34,10 @@ _MOST_STEPS: Final = 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaisedFloors:
-    """``t``, and the last ``program`` with its optimum; its rows ``add_rows`` are the floors of classes ``asks``,
-    per ``unit`` of throughput each. ``slope`` (n,): of the floors at t.
+    """Holds ``t``, and the last ``program`` with its optimum.
+
+    Its rows ``rows`` are the floors of classes ``asks``, per ``unit`` of throughput each. ``slope`` (n,): of
+    the floors at t.
     """
 
     t: float
@@ -51,7 +53,7 @@ class RaisedFloors:
         return self.program.read_shares(self.best.x)
 
     def price_limit(self) -> tuple[Floats, float]:
-        """``price`` (n,) and ``most``, with price f <= most for all floors f that can be had.
+        """Returns ``price`` (n,) and ``most``, with price f <= most for all floors f that can be met.
 
         By duality, and in whichever classes jobs were merged: a price holds for every member.
         """
@@ -64,11 +66,11 @@ class RaisedFloors:
 
 
 def most_throughput(problem: ShareProblem, open_to: Flags | None = None) -> Floats:
-    """The most that each job can have of any type, (n,), beside another job too."""
+    """Returns the most that each job can have of any type, (n,), also when sharing with another job."""
     rates = problem.rates
     if problem.kinds.together is not None:
         rates = np.maximum(rates, problem.kinds.together.max(axis=1)[problem.jobs.kind])
-    allowed = problem.allowed[problem.jobs.kind] if open_to is None else open_to
+    allowed = problem.allowed_types[problem.jobs.kind] if open_to is None else open_to
     return np.asarray(np.where(allowed, rates, 0.0).max(axis=1))
 
 
@@ -84,11 +86,11 @@ def raise_floors(
     enough: float = -np.inf,
     coarse: bool = False,
 ) -> RaisedFloors:
-    """The highest t <= ``most``, from ``start``: the nearer, the fewer programs.
+    """Raises floors to the highest t <= ``most``, from ``start``: the nearer, the fewer programs.
 
     ``told_apart_by``: what floors are made of, for jobs with pairs. ``dollars_per_hour``: the most that may
     be spent, per unit of t. ``enough``: any t below is as good as another, and need not be reached by the
-    shares. ``coarse``: floors may be so steep that t is at rest where rounding would have it rise again to
+    shares. ``coarse``: floors may be so steep that t is at rest where rounding would make it rise again to
     where it was. Raises Unsolvable where no t will do.
     """
     t, seen = min(start, most), set[float]()
@@ -119,7 +121,7 @@ def _solve_tangent(
     slope: Floats,
     dollars_per_hour: float,
 ) -> RaisedFloors:
-    """The highest t' = t + ``scale`` u for floors + slope (t' - t)."""
+    """Returns the highest t' = t + ``scale`` u for floors + slope (t' - t)."""
     assert program.floor is not None
     floor, rise = program.class_means(program.floor), program.class_means(slope)
     (u,) = program.add_variables(1, 1.0, -np.inf, (most - t) / scale)

@@ -1,4 +1,4 @@
-"""Cheap work: throughput for money, with speeds that deadlines ask for.
+"""Implements policies for cheap work: throughput per dollar, at speeds that deadlines need.
 
 Costs are expected dollars per worker-hour of a market (charge, refunds, work lost to evictions), not list
 prices. "Minimize cost" is written down in three ways that differ; each is a policy of its own:
@@ -38,7 +38,7 @@ from bidbrain.cluster.policies.base import (
 from bidbrain.cluster.policies.bisection import most_throughput, raise_floors
 from bidbrain.cluster.policies.job_weights import most_worth
 from bidbrain.cluster.policies.linear_program import ShareProgram
-from bidbrain.cluster.policies.ordered import fastest
+from bidbrain.cluster.policies.ordered import fastest_throughput
 from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.solver import Method, Solver, Unsolvable, solve
 from pricing_data.model.units import HOUR_S
@@ -48,7 +48,7 @@ _MOST_STEPS: Final = 100
 
 
 def deadline_speed(problem: ShareProblem) -> Floats:
-    """steps[m] / slo[m], shape (n,): 0 without a deadline."""
+    """Returns steps[m] / slo[m], shape (n,): 0 without a deadline."""
     jobs = problem.jobs
     return np.divide(jobs.steps, jobs.slo_s, out=np.zeros(len(jobs.steps)), where=jobs.slo_s > 0) + np.where(
         (jobs.slo_s == 0) & (jobs.steps > 0), np.inf, 0.0
@@ -57,7 +57,7 @@ def deadline_speed(problem: ShareProblem) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
-    """max sum_m thr(m, X), in steps per second: the baseline that knows no money (6.4.1)."""
+    """Maximises sum_m thr(m, X), in steps per second: the baseline that ignores money (6.4.1)."""
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         return Maximize(TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))).compute_shares(problem)
@@ -65,7 +65,7 @@ class MaxThroughput:
 
 @dataclass(frozen=True, slots=True)
 class PerDollar:
-    """max sum_mj T[m, j] X[m, j] / (s[m] c[j]): steps per dollar of every share, added up.
+    """Maximises sum_mj T[m, j] X[m, j] / (s[m] c[j]): steps per dollar of every share, added up.
 
     ``per_worker``: without s[m], as in the published code, which divides a job's steps by one worker's price.
     """
@@ -101,12 +101,12 @@ def _keeping_deadlines(term: Term, problem: ShareProblem, slos: bool) -> Answer:
 
 
 def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], Answer]) -> Answer:
-    """``best`` of these floors where they can be met together, else of as much of them as can be."""
-    if np.all(floor <= fastest(problem)):
+    """Returns ``best`` of these floors where they can be met together, else of as much of them as can be."""
+    if np.all(floor <= fastest_throughput(problem)):
         try:
             return best(floor)
         except Unsolvable:
-            pass  # Not together: below is found who has to give.
+            pass  # Not together: what follows finds who has to give.
     kept, short = reachable_floors(problem, floor, np.isfinite(problem.jobs.slo_s))
     answer = best(kept)
     return replace(answer, short=answer.short + short)
@@ -115,12 +115,12 @@ def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], 
 def reachable_floors(
     problem: ShareProblem, floor: Floats, first: Flags | None = None
 ) -> tuple[Floats, tuple[Shortfall, ...]]:
-    """Floors that shares can meet together, and what was taken off them.
+    """Returns floors that shares can meet together, and what was taken off the given ones.
 
     Minimises the sum over jobs of the part of its floor that a job goes without; floors that can all be met
     are left as they are. Nothing is taken off the floors of jobs that come ``first`` (n,) for the others'.
     """
-    reachable = fastest(problem)
+    reachable = fastest_throughput(problem)
     asked, firm = np.minimum(floor, reachable), np.zeros(len(floor), np.bool_)
     if first is not None and (first & (floor > 0)).any() and (~first & (floor > 0)).any():
         firm = first
@@ -170,7 +170,7 @@ def _explain_shortfall(
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """max (sum_m worth[m] thr(m, X)) / cost(X): all work over all dollars.
+    """Maximises (sum_m worth[m] thr(m, X)) / cost(X): all work over all dollars.
 
     A linear-fractional program, solved as the linear program of Charnes and Cooper (1962): times are measured
     in multiples of what a dollar per hour pays for. ``worth`` defaults to 1 / steps[m], the part of a job's
@@ -183,7 +183,9 @@ class Total:
     def compute_shares(self, problem: ShareProblem) -> Answer:
         if not runnable_jobs(problem).any():
             return empty_answer(problem, 0.0)
-        promised = np.where(np.isinf(problem.jobs.slo_s), self.least_share * problem.isolated(), 0.0)
+        promised = np.where(
+            np.isinf(problem.jobs.slo_s), self.least_share * problem.isolated_throughput(), 0.0
+        )
         return _with_floors(
             problem, deadline_speed(problem) + promised, lambda floor: self._best_for_floor(problem, floor)
         )
@@ -195,20 +197,20 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class PerJob:
-    """max sum_m thr(m, X) / cost(m, X): steps per dollar, job by job, each at the speed it is promised.
+    """Maximises sum_m thr(m, X) / cost(m, X): steps per dollar, job by job, each at the speed it is promised.
 
     A job's ratio does not change when all its shares shrink, so nobody gains by more than the promise: every
-    job gets exactly its floor, on the types that do it for least while others have theirs. What is left is
-    to maximise sum_m floor[m] / cost(m, X), which is convex; it is raised step by step through the linear
+    job gets exactly its floor, on the types that do it for least while others have theirs. What is left is to
+    maximise sum_m floor[m] / cost(m, X), which is convex; it is raised step by step through the linear
     program whose weights are its slope, from the cheapest plan in dollars. That ends where no small change
-    helps, not surely at the best: ``value`` is what was reached, ``upper_bound`` what no X can exceed.
+    helps, which need not be the best: ``value`` is what was reached, ``upper_bound`` what no X can exceed.
     """
 
     least_share: float = 0.1
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        alone = problem.alone()
-        promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated(), 0.0)
+        alone = problem.without_pairs()
+        promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated_throughput(), 0.0)
         floor, short = reachable_floors(
             alone, deadline_speed(alone) + promised, np.isfinite(alone.jobs.slo_s)
         )
@@ -218,10 +220,10 @@ class PerJob:
         rows, columns, values = program.throughput
         program.add_rows((rows, columns, values), each, np.inf)
         solver, slope, reached = Solver(program.build_program(), Method.DUAL), np.ones(len(each)), -np.inf
-        # Where it ends may hang on a tie, which must not be broken by the unit that prices come in.
+        # The result may depend on a tie, which the unit of prices must not break.
         price = np.round(program.cost / program.cost.max(initial=1e-300), 12)
         for _ in range(_MOST_STEPS):
-            solver.gain(columns, -slope[program.uses.mine] * price)
+            solver.change_gains(columns, -slope[program.uses.mine] * price)
             x = solver.solve().x[columns]
             spent = np.bincount(program.uses.mine, weights=x * program.cost, minlength=len(each))
             ratio = np.divide(each, spent, out=np.zeros(len(each)), where=spent > 0)
@@ -234,18 +236,19 @@ class PerJob:
 
     @staticmethod
     def upper_bound(problem: ShareProblem) -> float:
-        """sum_m max_j T[m, j] / (s[m] c[j]): every job on its best type for money, with room for all."""
+        """Returns sum_m max_j T[m, j] / (s[m] c[j]): every job on its best type for money, with room for all."""
         price = problem.kinds.scale[:, None] * problem.cluster.cost
-        ratio = np.where(problem.allowed, problem.kinds.rates / price, 0.0)
+        ratio = np.where(problem.allowed_types, problem.kinds.rates / price, 0.0)
         return float(ratio.max(axis=1)[problem.jobs.kind].sum())
 
 
 @dataclass(frozen=True, slots=True)
 class MakespanWithin:
-    """min M with thr(m, X) >= steps[m] / M for every job and M cost(X) <= ``budget`` dollars (6.4.3).
+    """Minimises M with thr(m, X) >= steps[m] / M for every job and M cost(X) <= ``budget`` dollars (6.4.3).
 
-    For 1 / M, with which floors and what may be spent per hour rise (``rising``), instead of a search over M.
-    The value is M in seconds. Raises Infeasible with the least budget that all work can be done for.
+    Solved for 1 / M, with which floors and what may be spent per hour rise (``bisection.py``), instead of a
+    search over M. The value is M in seconds. Raises Infeasible with the least budget that all work can be
+    done for.
     """
 
     budget: float
@@ -276,11 +279,11 @@ class MakespanWithin:
 
 
 def _least_dollars(problem: ShareProblem, steps: Floats) -> float:
-    """What all work costs with all the time in the world: every job, or pair, where a step costs least."""
+    """Returns what all work costs without time limit: every job, or pair, where a step costs least."""
     if problem.kinds.together is None:
         price = problem.kinds.scale[:, None] * problem.cluster.cost
         per_step = np.divide(
-            price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed
+            price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed_types
         ).min(axis=1)[problem.jobs.kind]
         return float(steps[steps > 0] @ per_step[steps > 0]) / HOUR_S
     program = ShareProgram(problem, steps)

@@ -1,4 +1,4 @@
-"""Fairness over time: everybody's throughput, in units of what an equal part would give them.
+"""Implements fairness over time: everybody's throughput, in units of what an equal part would give them.
 
 Source: Narayanan 5.4.1 (least attained service), 5.4.2 (makespan, finish-time fairness of Themis).
 """
@@ -24,21 +24,21 @@ from bidbrain.cluster.policies.bisection import RaisedFloors, Rising, most_throu
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 
 _STEEP: Final = 1e3
-"""Of a floor, per part of t: what a solver's 1e-7 of such a row still are of the floor is 1e-4."""
+"""Slope of a floor, per part of t, above which a solver's 1e-7 of such a row is over 1e-4 of the floor."""
 _SAME: Final = 1e-7
-"""Relative: what a solver cannot tell apart."""
+"""Relative difference that a solver cannot detect."""
 _LEAST: Final = 1e-9
-"""Of what a job can have at most: lower floors are out of a solver's range."""
+"""Part of a job's maximum below which floors are out of a solver's range."""
 
 
 def fair_part(problem: ShareProblem) -> Floats:
-    """w[m] / s[m] thr(m, X_equal): what least attained service measures a job's throughput in."""
-    return np.asarray(problem.jobs.weight / problem.scale * problem.equal())
+    """Returns w[m] / s[m] thr(m, X_equal): the unit of a job's throughput in least attained service."""
+    return np.asarray(problem.jobs.weight / problem.scale * problem.equal_throughput())
 
 
 @dataclass(frozen=True, slots=True)
 class LeastAttainedService:
-    """max min_m s[m] / w[m] thr(m, X) / thr(m, X_equal): weighted max-min fairness (5.4.1)."""
+    """Maximises min_m s[m] / w[m] thr(m, X) / thr(m, X_equal): weighted max-min fairness (5.4.1)."""
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         return Maximize(LeastThroughput(fair_part)).compute_shares(problem)
@@ -46,10 +46,11 @@ class LeastAttainedService:
 
 @dataclass(frozen=True, slots=True)
 class Makespan:
-    """min max_m steps[m] / thr(m, X), in seconds (5.4.2).
+    """Minimises max_m steps[m] / thr(m, X), in seconds (5.4.2).
 
-    For the inverse, the largest part of its work that every job does per second (``rising``). The published
-    code searches by bisection and stops within 5 %. Jobs that cannot run, or are done, do not count.
+    Solved for the inverse, the largest part of its work that every job does per second (``bisection.py``).
+    The published code searches by bisection and stops within 5 %. Jobs that cannot run, or are done, do not
+    count.
     """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
@@ -65,10 +66,12 @@ class Makespan:
 
 @dataclass(frozen=True, slots=True)
 class FinishTimeFairness:
-    """min max_m rho(m, X), rho = (age[m] + steps[m] / thr(m, X)) / (isolated[m] + steps[m] / thr(m, X_iso)).
+    """Minimises the largest rho(m, X).
+
+        rho = (age[m] + steps[m] / thr(m, X)) / (isolated[m] + steps[m] / thr(m, X_iso))
 
     rho <= r asks for thr(m, X) >= steps[m] / (r D[m] - age[m]), D being the denominator: convex in r
-    (``rising``), from the least that any job could have alone.
+    (``bisection.py``), from the least that any job could have alone.
 
     ``whole_isolated``: ``isolated_s`` is all of D, as in the published code after its first call, where the
     time that the rest of the work takes alone is left out. ``divided_by_weight``: thr(m, X) / w[m] stands for
@@ -83,7 +86,7 @@ class FinishTimeFairness:
         if not runs.any():
             return empty_answer(problem, np.inf)
         jobs = problem.jobs
-        rest = 0.0 if self.whole_isolated else jobs.steps * invert_rates(problem.isolated())
+        rest = 0.0 if self.whole_isolated else jobs.steps * invert_rates(problem.isolated_throughput())
         alone, age = np.where(runs, jobs.isolated_s + rest, 1.0), np.where(runs, jobs.age_s, 0.0)
         asked = np.where(runs, jobs.steps * (jobs.weight if self.divided_by_weight else 1.0), 0.0)
 
@@ -100,9 +103,11 @@ class FinishTimeFairness:
 
     @staticmethod
     def _shares_at_rest(problem: ShareProblem, floors: Rising, raised: RaisedFloors) -> Shares:
-        """Shares at rest. Where a job is old and all but done, rho is no worse without any share for it,
-        as far as a solver can tell. So floors as steep as that are asked for once more as they are, at a rho
-        that is the same to a solver but at which all of them can be had.
+        """Returns shares at rest.
+
+        Where a job is old and nearly done, rho is no worse without any share for it, as far as a solver can
+        tell. So floors as steep as that are requested once more as they are, at a rho that is the same to a
+        solver but at which all of them can be met.
         """
         floor, slope = floors(raised.t)
         if not np.any(slope * -raised.t > _STEEP * floor):

@@ -1,6 +1,6 @@
-"""Jobs that are alike, and what a program decides about them: time of a class alone, or beside another.
+"""Merges jobs that are alike, and lists what a program decides about them.
 
-Refuses to know constraints.
+That is the time of a class alone, or beside another. Knows no constraints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from bidbrain.cluster.policies.problem import ShareProblem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobClasses:
-    """``from_classes`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,)."""
+    """Groups jobs.
+
+    ``of`` (n,): class of each job. ``first`` (classes,): a job of each. ``size`` (classes,).
+    """
 
     of: Indices
     first: Indices
@@ -24,7 +27,7 @@ class JobClasses:
 
     @classmethod
     def merge_alike(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> JobClasses:
-        """Jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
+        """Merges jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
         keys = (problem.jobs.kind, *told_apart_by)
         order = np.lexsort(keys)
         begins = np.zeros(len(order), np.bool_)
@@ -38,7 +41,9 @@ class JobClasses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeVariables:
-    """The variables y: one per class, or pair of classes, and type on which it may run. All arrays (v,).
+    """Lists the variables y: one per class, or pair of classes, and type on which it may run.
+
+    All arrays (v,).
 
     ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
     """
@@ -53,7 +58,7 @@ class TimeVariables:
     @classmethod
     def from_classes(cls, problem: ShareProblem, classes: JobClasses, open_to: Flags | None) -> TimeVariables:
         kind = problem.jobs.kind[classes.first]
-        mine, place = np.nonzero(problem.allowed[kind] if open_to is None else open_to[classes.first])
+        mine, place = np.nonzero(problem.allowed_types[kind] if open_to is None else open_to[classes.first])
         rates = problem.kinds.rates[kind[mine], place]
         alone = (mine, mine, np.zeros(len(mine), np.bool_), place, rates, np.zeros(len(mine)))
         if problem.kinds.together is None:
@@ -63,14 +68,14 @@ class TimeVariables:
 
     @staticmethod
     def _pair_classes(problem: ShareProblem, classes: JobClasses, kind: Indices) -> Sequence[np.ndarray]:
-        """Of classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
+        """Pairs classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
         together, scale = problem.kinds.together, problem.kinds.scale[kind]
         assert together is not None
         first, second = np.triu_indices(len(kind))
         fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
         first, second = first[fit], second[fit]
         ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
-        allowed = problem.allowed[kind]
+        allowed = problem.allowed_types[kind]
         runs = (ours > 0) & (theirs > 0) & allowed[first] & allowed[second]
         pair, place = np.nonzero(runs & (_pairing_gain(problem, kind, first, second, ours, theirs) > 0))
         flags = np.ones(len(pair), np.bool_)
@@ -80,7 +85,7 @@ class TimeVariables:
 def _pairing_gain(
     problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
 ) -> Floats:
-    """What a pair's time is worth above the two taking turns, in shares of each one's rate alone.
+    """Returns what a pair's time is worth above the two taking turns, in shares of each one's rate alone.
 
     A pair that taking turns equals in both rates can be left out: replacing it costs no throughput.
     """

@@ -1,4 +1,4 @@
-"""Jobs whose throughput is worth something of its own to each, and merged all the same.
+"""Maximises throughput weighted per job, and still merges jobs into classes.
 
     maximize    sum_m w[m] thr(m, X)                 or that per dollar of cost(X)
     subject to  thr(m, X) >= f[m], and who may have what
@@ -6,10 +6,10 @@
 At the prices of the optimum every job picks for itself, a mix of two types at most (Dantzig and Wolfe, 1960).
 So jobs of one kind that pick alike need not be told apart, however their worths differ. As one class they
 gain their mean worth times their throughput, where that is all they can have; where it is just their floors,
-sum_m w[m] f[m], which is another constant. Who picks what is found out: all jobs of a kind are one class
-first, prices of that program split it by what its members would pick, until all members of every class agree.
-What they agree on is best for each at these prices, so it is best for all. A class that wavers between two
-picks has one worth, or worths do not matter there.
+sum_m w[m] f[m], which is another constant. An iteration finds who picks what. All jobs of a kind are one
+class first; prices of that program split it by what its members would pick, until all members of every class
+agree. What they agree on is best for each at these prices, so it is best for all. A class that wavers between
+two picks has one worth, or worths do not matter there.
 """
 
 from __future__ import annotations
@@ -25,23 +25,28 @@ from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method, solve
 
 _EQUAL: Final = 1e-10
-"""Of what a job's time is worth at most: picks that are nearer are the same."""
+"""Part of a job's best worth within which picks count as equal."""
 
 _MOST_STEPS: Final = 40
 _LOST: Final = 1e-7
-"""Of the value, by rounding. After so many programs, or if more is lost, every job is a class of its own."""
+"""Part of the value that rounding may lose.
+
+After ``_MOST_STEPS`` programs, or if more is lost, every job is a class of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Best:
-    """``read_shares``, and what they are worth: together, or per dollar."""
+    """Holds ``shares``, and what they are worth: together, or per dollar."""
 
     shares: Shares
     value: float
 
 
 def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dollar: bool = False) -> Best:
-    """The shares that are worth most. ``worth`` and ``floor`` (n,). Raises Unsolvable for floors too high.
+    """Returns the shares that are worth most.
+
+    ``worth`` and ``floor`` (n,). Raises Unsolvable for floors too high.
 
     ``per_dollar``: a linear-fractional program, as the linear one of Charnes and Cooper (1962): times are in
     multiples of what a dollar per hour pays for.
@@ -66,7 +71,7 @@ def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dolla
 
 
 def _worth_of_shares(problem: ShareProblem, worth: Floats, shares: Shares, per_dollar: bool) -> float:
-    """What the shares are worth, job by job."""
+    """Returns what the shares are worth, job by job."""
     total = float(worth @ problem.throughput(shares))
     return total / max(problem.cost_per_hour(shares), 1e-300) if per_dollar else total
 
@@ -79,9 +84,10 @@ def _solve_merged(
     promised: Flags,
     per_dollar: bool,
 ) -> tuple[Best, Indices, Floats]:
-    """With classes of mean worth; the class of each job, and what a worker of each type costs then, (k,).
+    """Solves with classes of mean worth.
 
-    ``promised`` (n,): who picks just their floor.
+    Returns the optimum, the class of each job, and what a worker of each type costs then, (k,). ``promised``
+    (n,): who picks just their floor.
     """
     program = ShareProgram(problem, group, floor=floor)
     mean = program.class_means(worth)
@@ -102,19 +108,21 @@ def _solve_merged(
 
 
 def pick_mixes(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -> tuple[Flags, Flags]:
-    """Which mixes of a faster and a slower type are worth most to each job at ``prices`` (k,) of workers.
+    """Returns which mixes of a faster and a slower type are worth most to each job at ``prices`` (k,) of
+    workers.
 
     Shape (n, (k + 1)^2), by types and idle time; twice the same is all of the time on one. All that are worth
-    as much: who does not care is told apart from who does. And whose best is to reach just the floor, (n,).
+    as much are marked: an indifferent job is told apart from one that is not. Also returns whose best is to
+    reach just the floor, (n,).
     """
-    allowed = problem.allowed[problem.jobs.kind]
+    allowed = problem.allowed_types[problem.jobs.kind]
     rates = np.column_stack([np.where(allowed, problem.rates, 0.0), np.zeros(len(floor))])
     open_to = np.column_stack([allowed, np.ones(len(floor), np.bool_)])
     value = worth[:, None] * rates - np.append(prices, 0.0) * problem.scale[:, None]
     value[:, -1] = 0.0
     asked = floor[:, None, None]
     faster, slower = rates[:, :, None], rates[:, None, :]
-    # Who must run all the time on the only type that is fast enough just reaches its floor by it, too.
+    # A job that must run all the time on the only fast enough type also just reaches its floor.
     exact = (slower < asked) & (asked * (1 - _EQUAL) <= faster) & open_to[:, None, :] & (slower < faster)
     part = np.divide(asked - slower, faster - slower, out=np.zeros(exact.shape), where=exact)
     mixed = value[:, None, :] + part * (value[:, :, None] - value[:, None, :])

@@ -1,4 +1,4 @@
-"""The linear program under every policy: who may have which time, with like jobs merged into classes.
+"""Builds the linear program under every policy: who may have which time, with like jobs in classes.
 
 Jobs that nothing in the problem tells apart (one kind, and one value of everything the policy asks about)
 form a class, and the program has one variable per class and type: the time of all its jobs together. That
@@ -14,10 +14,10 @@ models is then a program of a few dozen rows.
     workers     sum_c s[c] y[c, j] + sum_{c <= d} s[c] y[c, d, j] <= N[j]
     thr(c)      (sum_j T[c, j] y[c, j] + ...) / n[c], of each of its jobs
 
-Jobs with floors of their own are merged too (``floors``): then thr(c) is their mean, and each of them gets
-what its own floor asks for.
+Jobs with floors of their own are merged too (``throughput_floors.py``): then thr(c) is their mean, and each
+of them gets what its own floor asks for.
 
-Refuses to know what is maximised.
+Knows nothing of what is maximised.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats, Indices
 from bidbrain.cluster.policies.job_classes import JobClasses, TimeVariables
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
-from bidbrain.cluster.policies.throughput_floors import exchanged, slow
-from bidbrain.cluster.solver import LinearProgram, Method, Optimum, sift, solve
+from bidbrain.cluster.policies.throughput_floors import count_slow_types, exchange_rates
+from bidbrain.cluster.solver import LinearProgram, Method, Optimum, solve, solve_by_sifting
 
 Entries: TypeAlias = tuple[Indices, Indices, Floats]
 """Rows, columns and values."""
@@ -40,7 +40,7 @@ _MANY_PAIRS: Final = 2000
 
 
 class ShareProgram:
-    """A linear program over y that grows by variables and rows until it is solved.
+    """Holds a linear program over y that grows by variables and rows until it is solved.
 
     ``values`` given per job are read off the first job of each class. ``open_to`` (n, k), if given: where
     each job may have a share alone, instead of all that the problem allows. ``floor`` (n,), if given: what
@@ -87,32 +87,34 @@ class ShareProgram:
         self.add_rows(workers, -np.inf, problem.cluster.workers)
 
     def merge_jobs(self, floor: Floats | None, rises: Flags | None) -> JobClasses:
-        """Classes, were this the floor."""
+        """Returns the classes for this floor."""
         if floor is None:
             return JobClasses.merge_alike(self.problem, *self._keys)
         paired = self.problem.kinds.together is not None
-        key = floor if paired else slow(_open_rates(self.problem, self._open_to), floor, rises)
+        key = floor if paired else count_slow_types(_open_rates(self.problem, self._open_to), floor, rises)
         return JobClasses.merge_alike(self.problem, *self._keys, key)
 
-    # ---- what rows are made of -----------------------------------------------------------------
+    # ---- parts of rows --------------------------------------------------------------------------
 
     @cached_property
     def scale(self) -> Indices:
-        """s of each class."""
+        """Returns s of each class."""
         return self.problem.scale[self.classes.first]
 
     def class_values(self, values: Floats) -> Floats:
-        """Of each class, what its jobs have alike."""
+        """Returns, of each class, the value that its jobs have in common."""
         return values[self.classes.first]
 
     def class_means(self, values: Floats) -> Floats:
-        """Of each class, the mean over its jobs."""
+        """Returns, of each class, the mean over its jobs."""
         total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
         return np.asarray(total / self.classes.size)
 
     @cached_property
     def throughput(self) -> Entries:
-        """Entries of thr: a row for each class, and the variables that make its jobs' average throughput."""
+        """Returns entries of thr: a row for each class, and the variables that make its jobs' mean
+        throughput.
+        """
         uses, size = self.uses, self.classes.size
         variables = np.arange(len(uses.mine))
         rows = np.concatenate([uses.mine, uses.other[uses.paired]])
@@ -121,18 +123,18 @@ class ShareProgram:
         return _sum_entries(rows, columns, rates / size[rows], len(variables))
 
     def weighted_gains(self, weights: Floats) -> Floats:
-        """sum_c weights[c] thr(c) as gains of y."""
+        """Returns sum_c weights[c] thr(c) as gains of y."""
         rows, columns, values = self.throughput
         gains = np.bincount(columns, weights=weights[rows] * values, minlength=len(self.uses.mine))
         return gains.astype(np.float64)
 
     @cached_property
     def cost(self) -> Floats:
-        """Dollars per hour of each y."""
+        """Returns dollars per hour of each y."""
         return np.asarray(self.scale[self.uses.mine] * self.problem.cluster.cost[self.uses.type])
 
     def add_floor_rows(self, floor: Floats) -> None:
-        """Rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
+        """Adds rows thr(c) >= ``floor`` (classes,), for those that ask for anything."""
         rows, columns, values = self.throughput
         asks = np.flatnonzero(floor > 0)
         mine = floor[rows] > 0
@@ -144,7 +146,7 @@ class ShareProgram:
     def add_rows(
         self, entries: Entries, low: Floats | float, high: Floats | float, *, scaled: bool = True
     ) -> Indices:
-        """Add rows ``low <= entries <= high``, numbered from 0 in ``entries``; their numbers here."""
+        """Adds rows ``low <= entries <= high``, numbered from 0 in ``entries``; returns their numbers here."""
         row, column, value = entries
         bounds = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
         count = len(bounds[0])
@@ -155,25 +157,27 @@ class ShareProgram:
         return np.arange(self._rows - count, self._rows)
 
     def add_variables(self, count: int, gain: float, low: float, high: float) -> Indices:
-        """Add variables beside y; their columns."""
+        """Adds variables beside y; returns their columns."""
         self._gain.append(np.full(count, gain))
         self._bounds.append((np.full(count, low), np.full(count, high)))
         self._columns += count
         return np.arange(self._columns - count, self._columns)
 
     def add_gain(self, gain: Floats) -> None:
-        """Add to what y gains."""
+        """Adds to what y gains."""
         self._gain[0] = self._gain[0] + gain
 
     def build_program(self) -> LinearProgram:
-        """The program as it is now."""
+        """Returns the program as it is now."""
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         low, high = (np.concatenate(parts) for parts in zip(*self._bounds, strict=True))
         row_low, row_high = (np.concatenate(parts) for parts in zip(*self._row_bounds, strict=True))
         return LinearProgram(np.concatenate(self._gain), low, high, rows, columns, values, row_low, row_high)
 
     def solve_program(self, method: Method, near: Shares | None = None) -> Optimum:
-        """The optimum of ``build_program``. Pairs come in as they are worth it, where there are many.
+        """Returns the optimum of ``build_program``.
+
+        Pairs come in as they are worth it, where there are many.
 
         ``near``: shares that keep all rows, if some are known; their pairs come first.
         """
@@ -182,10 +186,10 @@ class ShareProgram:
             return solve(program, method)
         first = np.ones(self._columns, np.bool_)
         first[: len(paired)] = ~paired | (self._pairs_used(near) if near else False)
-        return sift(program, first, method)
+        return solve_by_sifting(program, first, method)
 
     def _pairs_used(self, shares: Shares) -> Flags:
-        """The variables y[c, d, j] of which ``read_shares`` have some, (columns of y,)."""
+        """Returns the variables y[c, d, j] of which ``shares`` have some, (columns of y,)."""
         uses, count, types = self.uses, len(self.classes.size), len(self.problem.cluster.types)
         if shares.paired is None:
             return np.zeros(len(uses.mine), np.bool_)
@@ -196,7 +200,7 @@ class ShareProgram:
         return np.asarray(uses.paired & np.isin(asked, held))
 
     def scaled_by(self, size: int) -> LinearProgram:
-        """The program as it is now with every bound of a row times the variable ``size``: a cone.
+        """Returns the program as it is now with every bound of a row times the variable ``size``: a cone.
 
         Bounds added with ``scaled=False`` stay. No row may have two bounds that differ and are not 0.
         """
@@ -215,7 +219,7 @@ class ShareProgram:
     # ---- back to jobs --------------------------------------------------------------------------
 
     def read_shares(self, x: Floats) -> Shares:
-        """Every job's share of its class's time, from the variables of a solution."""
+        """Returns every job's share of its class's time, from the variables of a solution."""
         uses, classes = self.uses, self.classes
         y = np.maximum(x[: len(uses.mine)], 0.0)
         single = ~uses.paired
@@ -229,16 +233,16 @@ class ShareProgram:
         return Shares(alone, *self._pair_jobs(y))
 
     def _own_deviation(self, floor: Floats, time: Floats) -> Floats:
-        """What each job has more or less of every type than the mean of its class, for its own floor."""
+        """Returns what each job has more or less of every type than its class's mean, for its own floor."""
         uses, mean = self.uses, self.class_means(floor)
         rates = np.zeros(time.shape)
         rates[uses.mine, uses.type] = uses.my_rate
         return np.asarray(
-            (floor - mean[self.classes.of])[:, None] * exchanged(rates, mean, time)[self.classes.of]
+            (floor - mean[self.classes.of])[:, None] * exchange_rates(rates, mean, time)[self.classes.of]
         )
 
     def _pair_jobs(self, y: Floats) -> Entries:
-        """Class pairs dealt out to job pairs: every job of a class gets the same, by few partners.
+        """Deals class pairs out to job pairs: every job of a class gets the same, by few partners.
 
         Jobs of c and d lie side by side on a line of length 1, each taking 1/n[c] or 1/n[d] of it; two are
         partners as far as they overlap. Within a class each job's partners are its neighbours in a ring.
@@ -272,25 +276,25 @@ class ShareProgram:
 
 
 def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
-    """(n, k), 0 where closed."""
-    allowed = problem.allowed[problem.jobs.kind] if open_to is None else open_to
+    """Returns rates, (n, k), 0 where closed."""
+    allowed = problem.allowed_types[problem.jobs.kind] if open_to is None else open_to
     return np.asarray(np.where(allowed, problem.rates, 0.0))
 
 
 def _sum_entries(rows: Indices, columns: Indices, values: Floats, count: int) -> Entries:
-    """Entries without repeated places: a class beside itself counts in one row twice."""
+    """Returns entries without repeated places: a class beside itself counts in one row twice."""
     places, where = np.unique(rows * count + columns, return_inverse=True)
     return places // count, places % count, np.bincount(where, weights=values).astype(np.float64)
 
 
 def _ring_neighbours(count: int) -> Entries:
-    """Neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
+    """Returns neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
     first = np.arange(count if count > 2 else 1)
     return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
 
 
 def _overlap_pieces(left: int, right: int) -> Entries:
-    """Who overlaps whom when 1 is cut into ``left`` and into ``right`` equal pieces, and how far."""
+    """Cuts 1 into ``left`` and into ``right`` equal pieces; returns which overlap, and how far."""
     cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
     middle = (cuts[1:] + cuts[:-1]) / 2
     return (

@@ -1,4 +1,4 @@
-"""Jobs in an order: first come first served, and the shortest first.
+"""Implements policies that order jobs: first come first served, and the shortest first.
 
 Source: Narayanan 5.4.2.
 """
@@ -16,15 +16,15 @@ from bidbrain.cluster.policies.problem import ShareProblem
 from bidbrain.cluster.solver import Method
 
 
-def fastest(problem: ShareProblem) -> Floats:
-    """thr(m, X_fastest), shape (n,): all of the job's time on the best type that may hold it; 0 for none."""
-    best = np.where(problem.allowed, problem.kinds.rates, 0.0).max(axis=1)
+def fastest_throughput(problem: ShareProblem) -> Floats:
+    """Returns thr(m, X_fastest), (n,): all of the job's time on the best type that can hold it; 0 for none."""
+    best = np.where(problem.allowed_types, problem.kinds.rates, 0.0).max(axis=1)
     return np.asarray(best[problem.jobs.kind])
 
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """max sum_m thr(m, X) / thr(m, X_fastest) (n - m): earlier jobs weigh more, on their fastest types."""
+    """Maximises sum_m thr(m, X) / thr(m, X_fastest) (n - m): earlier jobs weigh more, on their fastest types."""
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         rank = np.arange(len(problem.jobs.kind))
@@ -35,14 +35,14 @@ class Fifo:
 
 @dataclass(frozen=True, slots=True)
 class ShortestJobFirst:
-    """min min_m steps[m] / thr(m, X): the job that can end first is given all that speeds it.
+    """Minimises min_m steps[m] / thr(m, X): the job that can end first gets all that speeds it.
 
     The objective says nothing of the others. They share the rest as under ``Fifo``, in the order in which
     they could end. The value is in seconds.
     """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        speed = fastest(problem)
+        speed = fastest_throughput(problem)
         least_s = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
         rank = np.argsort(np.argsort(least_s, kind="stable"), kind="stable")
         floor = np.where(rank == 0, speed * (1 - 1e-9), 0.0)
@@ -51,4 +51,4 @@ class ShortestJobFirst:
 
 
 def _in_order(problem: ShareProblem, rank: np.ndarray) -> Floats:
-    return np.asarray((len(rank) - rank) * invert_rates(fastest(problem)))
+    return np.asarray((len(rank) - rank) * invert_rates(fastest_throughput(problem)))

@@ -1,7 +1,7 @@
-"""Every policy by its name, with what it does in one line and what it can be told.
+"""Lists every policy by name, with what it does in one line and its parameters.
 
-    MENU     what there is
-    policy   a name and parameters, made into a policy
+    MENU         the policies there are
+    make_policy  makes a policy from a name and parameters
 
 Parameters are words and numbers, as a file gives them; ``agnostic`` is one of all policies: the same one,
 blind to what differs between types of workers.
@@ -28,12 +28,12 @@ AGNOSTIC: Final = "agnostic"
 
 
 class BadParameter(ValueError):
-    """A policy cannot be told this; the message says what was expected."""
+    """Reports a parameter that a policy does not take; the message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """One policy of the menu. ``takes``: what it can be told, with what each means."""
+class PolicyEntry:
+    """Describes one policy of the menu. ``takes``: its parameters, with what each means."""
 
     name: str
     does: str
@@ -41,8 +41,8 @@ class Offered:
     takes: Mapping[str, str]
 
 
-def policy(name: str, parameters: Parameters) -> Policy:
-    """The policy ``name``. Raises BadParameter, and KeyError for a name that is not on the menu."""
+def make_policy(name: str, parameters: Parameters) -> Policy:
+    """Returns the policy ``name``. Raises BadParameter, and KeyError for a name that is not on the menu."""
     offered = MENU[name]
     unknown = sorted(set(parameters) - set(offered.takes) - {AGNOSTIC})
     if unknown:
@@ -55,7 +55,7 @@ def policy(name: str, parameters: Parameters) -> Policy:
     return Agnostic(made, 0) if blind else made
 
 
-def _number(parameters: Parameters, name: str, default: float | None, most: float) -> float:
+def _read_number(parameters: Parameters, name: str, default: float | None, most: float) -> float:
     value = parameters.get(name, default)
     if isinstance(value, (bool, str)) or value is None or not 0 < value <= most:
         limit = "" if np.isinf(most) else f" and at most {most:g}"
@@ -63,7 +63,7 @@ def _number(parameters: Parameters, name: str, default: float | None, most: floa
     return float(value)
 
 
-def _inside(parameters: Parameters) -> Inside:
+def _read_inside(parameters: Parameters) -> Inside:
     value = parameters.get("inside", Inside.FAIRNESS.value)
     try:
         return Inside(str(value))
@@ -72,7 +72,7 @@ def _inside(parameters: Parameters) -> Inside:
         raise BadParameter(f"inside: found {value!r}, expected {names}") from None
 
 
-def _seed(parameters: Parameters) -> int:
+def _read_seed(parameters: Parameters) -> int:
     value = parameters.get("seed", 0)
     if isinstance(value, (bool, str)) or not float(value).is_integer() or value < 0:
         raise BadParameter(f"seed: found {value!r}, expected a whole number of at least 0")
@@ -82,70 +82,72 @@ def _seed(parameters: Parameters) -> int:
 _LEAST_SHARE: Final = {"least_share": "of an equal part that a job without a deadline gets at least (0.1)"}
 
 _OFFERED: Final = (
-    Offered(
+    PolicyEntry(
         "min-cost",
         "the most work for each dollar, all jobs together; deadlines are kept",
-        lambda said: Total(_number(said, "least_share", 0.1, 1.0)),
+        lambda said: Total(_read_number(said, "least_share", 0.1, 1.0)),
         _LEAST_SHARE,
     ),
-    Offered(
+    PolicyEntry(
         "min-cost-per-job",
         "the most work for each dollar, job by job; deadlines are kept",
-        lambda said: PerJob(_number(said, "least_share", 0.1, 1.0)),
+        lambda said: PerJob(_read_number(said, "least_share", 0.1, 1.0)),
         _LEAST_SHARE,
     ),
-    Offered(
+    PolicyEntry(
         "min-cost-published",
         "steps per dollar added up, as in the code published with the paper; deadlines are kept",
         lambda _: PerDollar(),
         {},
     ),
-    Offered(
+    PolicyEntry(
         "makespan-within",
         "all jobs done as early as a budget allows",
-        lambda said: MakespanWithin(_number(said, "budget", None, np.inf)),
+        lambda said: MakespanWithin(_read_number(said, "budget", None, np.inf)),
         {"budget": "dollars for all work; in a queue, what is left of its budget where none is said"},
     ),
-    Offered(
+    PolicyEntry(
         "makespan",
         "all jobs done as early as can be, what is left over goes where it does most",
         lambda _: Filled(Makespan()),
         {},
     ),
-    Offered(
+    PolicyEntry(
         "las",
         "least attained service: weighted max-min fairness, what is left over goes where it does most",
         lambda _: Filled(LeastAttainedService()),
         {},
     ),
-    Offered(
+    PolicyEntry(
         "water-filling",
         "weighted fairness, level by level: nobody can gain alone",
         lambda _: WaterFilling(),
         {},
     ),
-    Offered(
+    PolicyEntry(
         "finish-time-fairness",
         "nobody ends much later than alone on an equal part of the machines (Themis)",
         lambda _: Filled(FinishTimeFairness()),
         {},
     ),
-    Offered(
+    PolicyEntry(
         "hierarchical",
         "weighted fairness among entities; inside each, fairness or first come first served",
-        lambda said: Hierarchical(_inside(said)),
+        lambda said: Hierarchical(_read_inside(said)),
         {"inside": "fairness (the default) or fifo"},
     ),
-    Offered("fifo", "first come first served, each on the machines that suit it best", lambda _: Fifo(), {}),
-    Offered("shortest-job-first", "who can be done first goes first", lambda _: ShortestJobFirst(), {}),
-    Offered("max-throughput", "the most work in all, whoever does it", lambda _: MaxThroughput(), {}),
-    Offered("allox", "least mean time to complete, by matching (AlloX)", lambda _: AlloX(), {}),
-    Offered("isolated", "1/n of everything to each of n jobs", lambda _: Isolated(), {}),
-    Offered(
+    PolicyEntry(
+        "fifo", "first come first served, each on the machines that suit it best", lambda _: Fifo(), {}
+    ),
+    PolicyEntry("shortest-job-first", "who can be done first goes first", lambda _: ShortestJobFirst(), {}),
+    PolicyEntry("max-throughput", "the most work in all, whoever does it", lambda _: MaxThroughput(), {}),
+    PolicyEntry("allox", "least mean time to complete, by matching (AlloX)", lambda _: AlloX(), {}),
+    PolicyEntry("isolated", "1/n of everything to each of n jobs", lambda _: Isolated(), {}),
+    PolicyEntry(
         "gandiva",
         "jobs that gain by it share machines, tried at random (Gandiva)",
-        lambda said: Packing(np.random.default_rng(_seed(said))),
+        lambda said: Packing(np.random.default_rng(_read_seed(said))),
         {"seed": "of what is tried (0)"},
     ),
 )
-MENU: Final[Mapping[str, Offered]] = {offered.name: offered for offered in _OFFERED}
+MENU: Final[Mapping[str, PolicyEntry]] = {offered.name: offered for offered in _OFFERED}

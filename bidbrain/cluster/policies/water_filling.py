@@ -1,10 +1,10 @@
-"""Water filling: max-min fairness that goes on where the least well off cannot be helped any more.
+"""Implements water filling: max-min fairness that goes on where the least well off cannot be helped any more.
 
     L[m]    level: normalized throughput thr(m, X) / thr(m, X_equal) that the job is sure of by now
     p[m]    its part of its entity's weight while it can still rise; the rest is frozen
     c       how far this round raises all who can: to L[m] + c p[m] / s[m]
 
-Each round is one linear program for the largest c. The paper then finds who is stuck by an integer program
+Each round is one linear program for the largest c. The paper then finds the stuck jobs by an integer program
 (z[m] = 1 if some X raises m and lowers nobody). The prices of the round's own program know, by complementary
 slackness: every X that keeps the levels after the round is an optimum of the round. So
 
@@ -14,11 +14,11 @@ slackness: every X that keeps the levels after the round is an optimum of the ro
   later. That type is closed to it. A job with all its time on the best type still open to it is stuck too,
   which takes no program: how levels rise from one such job to the next is arithmetic, until a type runs out.
 
-So rounds in which jobs just reach the top of what is open to them are tried many at a time (``levels``): what
-levels are after any of them is known, and they only rise; so the last that fits is searched for, with the
-prices of those that do not.
+So rounds in which jobs just reach the top of what is open to them are tried many at a time (``levels.py``):
+the levels after any of them are known, and they only rise. A search finds the last that fits, with the prices
+of those that do not.
 
-Refuses to know other objectives than fairness over time.
+Knows no other objective than fairness over time.
 
 Source: Narayanan 5.4.3; levels as in Radunovic and Le Boudec, IEEE/ACM Transactions on Networking 15, 2007.
 """
@@ -34,32 +34,35 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.base import Answer, list_unrunnable, runnable_jobs
 from bidbrain.cluster.policies.bisection import RaisedFloors, raise_floors
-from bidbrain.cluster.policies.levels import Course, Sharing, State
+from bidbrain.cluster.policies.levels import Course, LevelState, Sharing
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Unsolvable
 
 _ROUNDING: Final = 1e-9
-"""Of a round's length: nearer to its end than this it went all the way."""
+"""Part of a round's length within which its end counts as reached."""
 _GIVEN_UP: Final = (1e-8, 1e-7, 1e-6)
-"""What everybody's levels lose, one after the other, where rounding has made them impossible together."""
+"""Parts that everybody's levels lose, one after the other, where rounding made them impossible together."""
 _PRICED: Final = 1e-7
-"""Of all prices together: what a row, or a use, must be priced at to tell anything."""
+"""Part of all prices together that a row's, or a variable's, price must exceed to count."""
 _FIRST_AHEAD: Final = 32
-"""How many rounds are tried at once first; then four times as many."""
+"""How many rounds are tried at once at first; then four times as many."""
 
 
 class Inside(StrEnum):
-    """How an entity deals its weight out to its jobs that can still rise."""
+    """Says how an entity divides its weight among its jobs that can still rise."""
 
     FAIRNESS = "fairness"
     """In proportion to their weights."""
     FIFO = "fifo"
-    """All of it to the first."""
+    """All of it goes to the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaterFilling:
-    """Single-level fairness by jobs' weights; Pareto efficient. The value is the level of the worst off."""
+    """Shares by single-level fairness with jobs' weights; Pareto efficient.
+
+    The value is the level of the worst off.
+    """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         jobs = problem.jobs
@@ -67,54 +70,60 @@ class WaterFilling:
         return _Filling(
             problem,
             Sharing(everybody, jobs.weight, problem.scale, np.ones(1), np.zeros(1, np.bool_)),
-        ).answer()
+        ).fill_levels()
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """Weighted fairness among entities; inside each, fairness or FIFO (``inside``: one for every entity)."""
+    """Shares by weighted fairness among entities; inside each, fairness or FIFO (``inside``: one for every
+    entity).
+    """
 
     inside: tuple[Inside, ...] | Inside = Inside.FAIRNESS
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
-        fifo = np.array([self._of(number) is Inside.FIFO for number in range(len(problem.entity_weight))])
+        fifo = np.array(
+            [self._sharing_inside(number) is Inside.FIFO for number in range(len(problem.entity_weight))]
+        )
         jobs = problem.jobs
         return _Filling(
             problem, Sharing(jobs.entity, jobs.weight, problem.scale, problem.entity_weight, fifo)
-        ).answer()
+        ).fill_levels()
 
-    def _of(self, entity: int) -> Inside:
+    def _sharing_inside(self, entity: int) -> Inside:
         return self.inside if isinstance(self.inside, Inside) else self.inside[entity]
 
 
 class _Filling:
-    """One water filling: the state between its rounds, what is still open to whom, and the last program."""
+    """Runs one water filling: the state between its rounds, which types are open to whom, and the last
+    program.
+    """
 
     def __init__(self, problem: ShareProblem, sharing: Sharing) -> None:
         self._problem, self._sharing = problem, sharing
-        self._equal = problem.equal()
+        self._equal = problem.equal_throughput()
         self._runs = runnable_jobs(problem)
-        self._open = problem.allowed[problem.jobs.kind]
-        self._cap = self._caps()
-        self._state = State(np.zeros(len(self._equal)), self._runs & (sharing.whole > 0)[sharing.entity])
+        self._open = problem.allowed_types[problem.jobs.kind]
+        self._cap = self._level_caps()
+        self._state = LevelState(np.zeros(len(self._equal)), self._runs & (sharing.whole > 0)[sharing.entity])
         self._shares = Shares(np.zeros(self._open.shape))
         self._kept = 1.0
 
-    def answer(self) -> Answer:
-        while (state := self._state.settled(self._cap)).rising.any():
+    def fill_levels(self) -> Answer:
+        while (state := self._state.without_capped(self._cap)).rising.any():
             course = Course(self._sharing, state, self._cap)
             distance = float(course.times[0]) if len(course.times) else np.inf
-            raised = self._raise(state.level, course.step, distance)
+            raised = self._raise_levels(state.level, course.step, distance)
             if raised.t < distance * (1 - _ROUNDING):
-                self._state = self._held_back(state, course.step, raised)
+                self._state = self._find_stuck(state, course.step, raised)
                 self._shares = raised.shares
             else:
-                self._state, self._shares = self._as_far_as_fits(course, raised.shares)
+                self._state, self._shares = self._last_feasible_event(course, raised.shares)
         least = float(self._state.level[self._runs].min(initial=np.inf))
         return Answer(self._shares, least, list_unrunnable(self._problem))
 
-    def _caps(self) -> Floats:
-        """The level of each job that has all its time on the best type open to it.
+    def _level_caps(self) -> Floats:
+        """Returns the level of each job that has all its time on the best type open to it.
 
         With space sharing none is known: beside another job one may be as fast, on less.
         """
@@ -124,20 +133,22 @@ class _Filling:
         cap: Floats = np.divide(best, self._equal, out=np.zeros(len(best)), where=self._equal > 0)
         return cap
 
-    def _raise(self, level: Floats, step: Floats, limit: float, enough: float = -np.inf) -> RaisedFloors:
-        """The largest c <= ``price_limit`` for which everybody can have ``level`` + c ``step``.
+    def _raise_levels(
+        self, level: Floats, step: Floats, limit: float, enough: float = -np.inf
+    ) -> RaisedFloors:
+        """Returns the largest c <= ``limit`` for which everybody can have ``level`` + c ``step``.
 
-        Levels are what a program before made of them, to its tolerance; one that takes them at their word may
-        find them just impossible. Then all give up a little. Below ``enough`` one c is as good as another.
+        Levels come from a previous program, to its tolerance; taken exactly they may be just impossible. Then
+        all give up a little. Below ``enough`` one c is as good as another.
         """
         for given_up in _GIVEN_UP:
             try:
-                return self._program(level, step, limit, enough)
+                return self._solve_round(level, step, limit, enough)
             except Unsolvable:
                 self._kept *= 1 - given_up
-        return self._program(level, step, limit, enough)
+        return self._solve_round(level, step, limit, enough)
 
-    def _program(self, level: Floats, step: Floats, limit: float, enough: float) -> RaisedFloors:
+    def _solve_round(self, level: Floats, step: Floats, limit: float, enough: float) -> RaisedFloors:
         unit = self._equal * self._kept
         floor, slope = unit * level, unit * step
         start = limit if np.isfinite(limit) else 0.0
@@ -151,8 +162,8 @@ class _Filling:
             enough=enough,
         )
 
-    def _held_back(self, state: State, step: Floats, raised: RaisedFloors) -> State:
-        """After a round that ended before anybody's cap: who is stuck, and which types are closed to whom."""
+    def _find_stuck(self, state: LevelState, step: Floats, raised: RaisedFloors) -> LevelState:
+        """Finds, after a round that ended before any cap, who is stuck and which types are closed to whom."""
         program, best = raised.program, raised.best
         tight = np.zeros(len(program.classes.size), np.bool_)
         prices = (
@@ -165,37 +176,37 @@ class _Filling:
             closed = np.zeros((len(tight), self._open.shape[1]), np.bool_)
             closed[uses.mine[kept_out], uses.type[kept_out]] = True
             self._open &= ~closed[program.classes.of]
-            self._cap = self._caps()
+            self._cap = self._level_caps()
         level = state.level + max(raised.t, 0.0) * step
         stuck = tight[program.classes.of] & (step > 0)
-        return State(level, np.asarray(state.rising & ~stuck))
+        return LevelState(level, np.asarray(state.rising & ~stuck))
 
-    def _as_far_as_fits(self, course: Course, shares: Shares) -> tuple[State, Shares]:
-        """The last event of a course whose levels can be had together; the first one's can.
+    def _last_feasible_event(self, course: Course, shares: Shares) -> tuple[LevelState, Shares]:
+        """Returns the last event of a course whose levels can be met together; the first one's can.
 
-        One that does not fit tells by its prices which others cannot. The last that they allow is tried next,
-        and where that does not fit either, one in the middle.
+        The prices of one that does not fit exclude others. The last that they allow is tried next, and where
+        that does not fit either, one in the middle.
         """
         good, bad, tried = 0, len(course.times), _FIRST_AHEAD
-        level, by_prices = course.level(good), False
+        level, by_prices = course.levels_at(good), False
         while good + 1 < bad:
             tried = min(tried, bad - 1)
-            raised = self._raise(level, course.level(tried) - level, 1.0, enough=1 - _ROUNDING)
+            raised = self._raise_levels(level, course.levels_at(tried) - level, 1.0, enough=1 - _ROUNDING)
             if raised.t >= 1 - _ROUNDING:
                 good, shares = tried, raised.shares
-                level, tried = course.level(good), 4 * tried
+                level, tried = course.levels_at(good), 4 * tried
             else:
-                bad, by_prices = self._too_far(course, good + 1, tried, raised), not by_prices
+                bad, by_prices = self._first_forbidden(course, good + 1, tried, raised), not by_prices
                 tried = bad - 1 if by_prices else (good + bad) // 2
-        return course.at(good), shares
+        return course.state_at(good), shares
 
-    def _too_far(self, course: Course, low: int, high: int, raised: RaisedFloors) -> int:
-        """The first event from ``low`` on that the prices of a program forbid; they forbid ``high``."""
+    def _first_forbidden(self, course: Course, low: int, high: int, raised: RaisedFloors) -> int:
+        """Returns the first event from ``low`` on that the prices of a program forbid; they forbid ``high``."""
         price, most = raised.price_limit()
         price, most = price * self._equal * self._kept, most * (1 + _ROUNDING)
         while low < high:
             middle = (low + high) // 2
-            if float(price @ course.level(middle)) <= most:
+            if float(price @ course.levels_at(middle)) <= most:
                 low = middle + 1
             else:
                 high = middle

@@ -1,6 +1,6 @@
 """Answers from one hazard curve per market: what every estimator of capacity gives once it is fitted.
 
-Prices play no part here: a bid not below the price is as good as any other. Refuses to know how the curves
+Prices play no part here: a bid not below the price is as good as any other. Knows nothing of how the curves
 were learned.
 """
 
@@ -20,7 +20,7 @@ NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market"
 
 
 class CurveModel(Protocol):
-    """An estimator of capacity before it has seen anything."""
+    """Describes an estimator of capacity before it has seen anything."""
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
         """See ``MarketModel.fit``."""
@@ -29,7 +29,7 @@ class CurveModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FittedCurves:
-    """``learn``: the curve of a market, or None where nothing is known; asked once and remembered."""
+    """Answers from curves. ``learn`` returns a market's curve, or None where nothing is known; cached."""
 
     learn: Callable[[Market], MarketCurve | None]
     _learned: dict[Market, MarketCurve | None] = field(default_factory=dict, repr=False, compare=False)
@@ -76,11 +76,11 @@ class FittedCurves:
         return Beta(1.0 - known.curve.survival(known.at_age(age_s), horizon_s), low, high, known.evidence)
 
     def survival_batch(self, markets: tuple[Market, ...]) -> CurveSurvivals:
-        """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
+        """Answers about ``markets`` in bulk (``decision_batch.BulkMarkets``)."""
         return CurveSurvivals.from_curves([self.market_curve(market) for market in markets])
 
     def market_curve(self, market: Market) -> MarketCurve | None:
-        """What was learned of ``market``."""
+        """Returns what was learned of ``market``; None where nothing is known."""
         if market not in self._learned:
             self._learned[market] = self.learn(market)
         return self._learned[market]

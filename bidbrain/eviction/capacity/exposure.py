@@ -1,10 +1,10 @@
-"""Spells cut into cells of age: how long capacity was at risk, at which age, and whether it was lost.
+"""Cuts spells into cells of age: how long capacity was at risk, at which age, and whether it was lost.
 
     row        one spell's stay in one cell of age
     at risk    seconds of that stay
     lost       whether it ended in the row by a loss
 
-The rows are what a hazard regression counts: losses against seconds at risk. Refuses to know prices.
+The rows are what a hazard regression counts: losses against seconds at risk. Knows no prices.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from pricing_data.model.units import HOUR_S
 AGE_EDGES_S: Final[Floats] = np.concatenate(
     [[0, 60, 120, 300, 600, 900, 1200], np.arange(0.5, 12, 0.5) * HOUR_S, np.arange(12, 337, 3) * HOUR_S]
 ).astype(np.float64)
-"""Fine where hazards change fast: minutes at first, half hours to half a day, three hours to two weeks."""
+"""Cells are fine where hazards change fast.
+
+Minutes at first, half hours to half a day, three hours to two weeks.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExposureRows:
-    """All arrays have shape (n,)."""
+    """Holds one row for each spell and cell of age; arrays have shape (n,)."""
 
     market: Indices
-    """Place of the row's market among those asked for."""
+    """Position of the row's market in ``observations.markets``."""
     cell: Indices
     begins: Floats
     """Instants."""
@@ -41,14 +44,14 @@ class ExposureRows:
         return self.ends - self.begins
 
     def select(self, which: Flags) -> ExposureRows:
-        """The rows that ``which`` (n,) says."""
+        """Returns the rows that ``which`` (n,) marks."""
         return ExposureRows(
             self.market[which], self.cell[which], self.begins[which], self.ends[which], self.lost[which]
         )
 
 
 def exposure_rows(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> ExposureRows:
-    """The rows of all markets, in the order of ``observations.markets``."""
+    """Returns the rows of all markets, in the order of ``observations.markets``."""
     parts = [
         _cut_spells(code, observations.spells(m), edges_s) for code, m in enumerate(observations.markets)
     ]
@@ -65,7 +68,10 @@ def exposure_rows(observations: Observations, edges_s: Floats = AGE_EDGES_S) -> 
 
 
 def _cut_spells(code: int, spells: Spells, edges_s: Floats) -> ExposureRows:
-    """A spell of length zero stays in one row of no time; it may still have been lost there."""
+    """Cuts the spells of one market.
+
+    A spell of length zero stays in one row of no time; it may still be lost there.
+    """
     lengths = (spells.ends - spells.begins).astype(np.float64)
     last = np.maximum(np.searchsorted(edges_s, lengths, side="left") - 1, 0)
     spell = np.repeat(np.arange(len(spells)), last + 1)

@@ -1,6 +1,6 @@
-"""Each market by the lifetimes seen in it alone, in one of the forms of ``lifetimes.py``.
+"""Estimates each market from its own lifetimes alone, in one of the forms of ``lifetimes.py``.
 
-Refuses to borrow from other markets (``pooled.py`` does) and to look at prices.
+Does not borrow from other markets (``pooled.py`` does) and ignores prices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pricing_data.model.units import Instant, Seconds
 
 @dataclass(frozen=True, slots=True)
 class LifetimeModel:
-    """Configuration: the form, and all spells there are; a fit sees those before its now.
+    """Configures the estimator: the form, and all known spells; a fit sees those before its now.
 
     Markets with fewer than ``least_losses`` are unknown: half the form would be made up.
     """
@@ -30,7 +30,7 @@ class LifetimeModel:
     least_losses: int = 5
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
-        """Learn from the spells as known at ``now``; prices are not looked at."""
+        """Learns from the spells as known at ``now``; ignores prices."""
         known = self.observations.as_of(now)
         return FittedCurves(lambda market: self._fit_curve(known, market, now))
 

@@ -1,13 +1,12 @@
-"""Hazards by age from lifetimes alone: how long machines ran, and whether they were taken or given up.
+"""Fits hazards by age to lifetimes alone: how long machines ran, and whether they were evicted or released.
 
     x_i         how long machine i was watched
-    lost        whether it was taken then; otherwise it is censored: it lived at least that long
+    lost        whether it was evicted then; otherwise it is censored: it lived at least that long
     d, n        machines lost at an age, and machines still watched just before it
 
 Four forms, from the freest to the stiffest: Kaplan-Meier's product limit, a bathtub, Weibull's power of age
-and a constant. Leaving out the censored ones would take giving a machine up for its death, and counting them
-as lost likewise: both are the classic errors, and half of some records is censored. Refuses to know markets
-and instants.
+and a constant. Leaving out the censored ones would take a release for a death, and so would counting them as
+lost: both are the classic errors, and half of some records is censored. Knows no markets and no instants.
 """
 
 from __future__ import annotations
@@ -23,26 +22,27 @@ from bidbrain.eviction.capacity.hazard import CERTAIN, HazardCurve
 from pricing_data.model.units import HOUR_S
 
 Fit: TypeAlias = Callable[[Floats, Flags], HazardCurve]
-"""From (ages watched, lost), with at least one loss and none at age 0, to a hazard."""
+"""Maps (ages watched, lost), with at least one loss and none at age 0, to a hazard."""
 
 _CELLS: Final = 400
-"""Cells that a smooth hazard is told in."""
+"""Cells that represent a smooth hazard."""
 _BATHTUB_HOURS: Final = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.25, 0.5, 1.0, 2.0))
 """Time constants tried for the fall at first and for the rise at the end."""
 _EM_STEPS: Final = 400
 
 
 def constant_hazard(ages_s: Floats, lost: Flags) -> HazardCurve:
-    """Losses over machine-seconds: the maximum likelihood of a hazard that knows no age."""
+    """Returns losses over machine-seconds: the maximum likelihood of a hazard that does not depend on age."""
     return HazardCurve.with_constant_rate(float(np.count_nonzero(lost) / ages_s.sum()))
 
 
 def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
-    """The product limit (Kaplan and Meier, JASA 53, 1958): survival is prod (1 - d / n) at every loss's age.
+    """Fits the product limit (Kaplan and Meier, JASA 53, 1958).
 
-    Between two losses' ages the hazard is spread evenly, so that survival falls without jumps. Where the last
-    machine watched is lost the product limit lets nobody live longer, on the word of one: there d / n counts,
-    as with Nelson and Aalen. After the last loss the mean hazard of the last tenth of all losses goes on.
+    Survival is prod (1 - d / n) at every loss's age. Between two losses' ages the hazard is spread evenly, so
+    that survival falls without jumps. Where the last machine watched is lost the product limit lets nothing
+    live longer, on the evidence of one: there d / n counts, as with Nelson and Aalen. After the last loss the
+    mean hazard of the last tenth of all losses goes on.
     """
     moments, deaths = np.unique(ages_s[lost], return_counts=True)
     at_risk = len(ages_s) - np.searchsorted(np.sort(ages_s), moments, side="left")
@@ -56,7 +56,7 @@ def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
 
 
 def _tail_hazard(ages_s: Floats, lost: Flags) -> float:
-    """Losses over machine-seconds beyond the age that nine tenths of the losses came before."""
+    """Returns losses over machine-seconds beyond the age that nine tenths of the losses came before."""
     since = float(np.quantile(ages_s[lost], 0.9))
     beyond = float(np.sum(np.maximum(ages_s - since, 0.0)))
     if beyond == 0:
@@ -65,10 +65,10 @@ def _tail_hazard(ages_s: Floats, lost: Flags) -> float:
 
 
 def weibull(ages_s: Floats, lost: Flags) -> HazardCurve:
-    """H(x) = (x / scale)^k by maximum likelihood; k < 1: the longer it ran, the longer it will.
+    """Fits H(x) = (x / scale)^k by maximum likelihood; k < 1: the longer it ran, the longer it will.
 
-    The scale follows from k; k is where the profile likelihood's slope, which falls in k, crosses zero:
-    1/k + mean(log x | lost) - sum(x^k log x) / sum(x^k).
+    The scale follows from k; k is where the profile likelihood's slope, which falls in k, crosses zero: 1/k +
+    mean(log x | lost) - sum(x^k log x) / sum(x^k).
     """
     ages = ages_s[ages_s > 0]
     logs, mean_lost = np.log(ages), float(np.mean(np.log(ages_s[lost])))
@@ -89,7 +89,7 @@ def weibull(ages_s: Floats, lost: Flags) -> HazardCurve:
 
 
 def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
-    """A hazard that falls at first, stays, and rises towards an end that all machines share.
+    """Fits a hazard that falls at first, stays, and rises towards an end that all machines share.
 
         r(x) = a e^(-x / t1) + c + z e^((x - L) / t2),    a, c, z >= 0
 
@@ -109,13 +109,13 @@ def bathtub(ages_s: Floats, lost: Flags) -> HazardCurve:
 def _fit_mixture(
     ages_s: Floats, lost: Flags, longest_s: float, early_s: float, late_s: float
 ) -> tuple[float, HazardCurve]:
-    """Log likelihood and hazard of the best mixture with these time constants."""
+    """Returns log likelihood and hazard of the best mixture with these time constants."""
 
     def hazard_terms(ages: Floats) -> Floats:
         return np.stack([np.exp(-ages / early_s), np.ones_like(ages), np.exp((ages - longest_s) / late_s)])
 
     def integrated_terms(ages: Floats) -> Floats:
-        """Of the terms, integrated from age 0."""
+        """Returns the terms, integrated from age 0."""
         risen = late_s * (np.exp((ages - longest_s) / late_s) - math.exp(-longest_s / late_s))
         return np.stack([-early_s * np.expm1(-ages / early_s), ages, risen])
 
@@ -132,6 +132,8 @@ def _fit_mixture(
 
 
 def _cell_edges(longest_s: float) -> Floats:
-    """Cells fine at both ends, where hazards bend: half spaced evenly, half in the logarithm."""
+    """Returns cells that are fine at both ends, where hazards bend: half spaced evenly, half in the
+    logarithm.
+    """
     first = np.geomspace(min(1.0, longest_s / 2), longest_s, _CELLS // 2)
     return np.unique(np.concatenate([[0.0], first, np.linspace(0.0, longest_s, _CELLS // 2)]))

@@ -1,4 +1,4 @@
-"""Counts against exposure, regressed: losses ~ Poisson(seconds at risk x exp(b + x w)), with a ridge.
+"""Regresses counts on exposure: losses ~ Poisson(seconds at risk x exp(b + x w)), with a ridge.
 
     y_i, e_i    losses and exposure of row i
     x_i         its covariates, standardised by their exposure-weighted mean and deviation
@@ -6,7 +6,7 @@
 
 With hazards constant in cells this is the piecewise exponential survival model (Holford, Biometrics 36, 1980;
 Laird and Olivier, JASA 76, 1981). The objective is strictly concave, and Newton's method finds its one
-maximum. Refuses to know what the covariates mean.
+maximum. Knows nothing of what the covariates mean.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from bidbrain.arrays import Floats
 _STEPS: Final = 60
 _SETTLED: Final = 1e-9
 _LARGEST_STEP: Final = 2.0
-"""Rates may change by a factor e^2 in a step: where a step overshoots, exponentials explode."""
+"""Limits a step: rates change by a factor e^2 at most, because exponentials explode where a step overshoots.
+"""
 _FASTEST: Final = 0.0
-"""Logarithm of a loss a second: far from all that was seen, such as ages that no spell ever reached, a steep
-fit would go beyond all numbers."""
+"""Caps the logarithm of the rate, in losses per second.
+
+Far from all data, such as at ages that no spell ever reached, a steep fit would exceed all numbers.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogLinear:
-    """Rate exp(``intercept`` + x @ ``weights``)."""
+    """Predicts the rate exp(``intercept`` + x @ ``weights``)."""
 
     intercept: float
     weights: Floats
 
     def predict_rates(self, covariates: Floats) -> Floats:
-        """Shape (n,), of covariates (n, k)."""
+        """Returns rates, shape (n,), for covariates (n, k)."""
         return np.asarray(np.exp(np.minimum(self.intercept + covariates @ self.weights, _FASTEST)))
 
 
 def ridge_poisson(covariates: Floats, losses: Floats, exposure: Floats, ridge: float) -> LogLinear:
-    """The penalised maximum likelihood of rows (n, k), (n,), (n,).
+    """Fits the penalised maximum likelihood of rows (n, k), (n,), (n,).
 
     Raises ValueError where nothing was exposed or nothing lost: no finite rate is the most likely then.
     """

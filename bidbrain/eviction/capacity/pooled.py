@@ -1,4 +1,4 @@
-"""Partial pooling: a market with little data borrows from its neighbours, and pays back with its own losses.
+"""Pools partially: a market with little data borrows from its neighbours; its own losses count in turn.
 
     levels      cloud > family of types > type in its region > market
     r(x)        hazard of the whole cloud by age, losses over machine-seconds in each cell
@@ -7,9 +7,9 @@
     theta       (k + O) / (k + E): the posterior mean of the group's factor on its parent's hazard
 
 The gamma-Poisson model of empirical Bayes (Clayton and Kaldor, Biometrics 43, 1987), one level at a time, k
-by the method of moments from the spread of O around E among siblings: Var(O) = E + E^2 / k. The interval of
-a market's hazard is that of the posterior, a gamma of shape k + O, with the error of r(x), which rests on
-some losses per cell itself. Refuses to know prices and times of day.
+by the method of moments from the spread of O around E among siblings: Var(O) = E + E^2 / k. The interval of a
+market's hazard is that of the posterior, a gamma of shape k + O, with the error of r(x), which rests on some
+losses per cell itself. Knows no prices and no times of day.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 _EDGES_S: Final[Floats] = np.array([0, 1 / 6, 0.5, 1, 2, 4, 8, 16, 24, 72, 168], np.float64) * HOUR_S
 _SHAPES: Final = (0.5, 100.0)
-"""Bounds of k: siblings as different as anything seen, and all but alike."""
+"""Bounds of k: siblings as different as anything seen, and nearly alike."""
 _UNTOLD: Final = 2.0
-"""k where there are no siblings to tell it: a factor of two either way is no surprise."""
+"""k without siblings to estimate it from: a factor of two either way is no surprise."""
 
 _FAMILY: Final = re.compile(r"(?:Standard_)?[A-Za-z]+(?:\d*-[a-z]+)?")
-"""GCP's series and class, Azure's letters."""
+"""Matches GCP's series and class, and Azure's letters."""
 
 _Group: TypeAlias = tuple[str, ...]
 
 
 def instance_family(instance_type: str) -> str:
-    """What an instance type's name begins with, up to its size.
+    """Returns what an instance type's name begins with, up to its size.
 
-    >>> [family(name) for name in ("p3.2xlarge", "n1-highcpu-16", "Standard_NC6s_v3")]
+    >>> [instance_family(name) for name in ("p3.2xlarge", "n1-highcpu-16", "Standard_NC6s_v3")]
     ['p3', 'n1-highcpu', 'Standard_NC']
     """
     if "." in instance_type:
@@ -64,7 +64,7 @@ _LEVELS: Final[tuple[Callable[[Market], _Group], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """A group's theta on its cloud's hazard, and the shape of its posterior."""
+    """Holds a group's theta on its cloud's hazard, and the shape of its posterior."""
 
     theta: float
     shape: float
@@ -72,12 +72,12 @@ class _Factor:
 
 @dataclass(frozen=True, slots=True)
 class PooledModel:
-    """Configuration: all spells there are; a fit sees those before its now."""
+    """Configures the estimator: all known spells; a fit sees those before its now."""
 
     observations: Observations
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
-        """Learn from the spells as known at ``now``; prices are not looked at."""
+        """Learns from the spells as known at ``now``; ignores prices."""
         known = self.observations.as_of(now)
         clouds = {
             cloud: _Cloud.from_observations(known, cloud)
@@ -93,7 +93,7 @@ class PooledModel:
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """What was learned of one cloud."""
+    """Holds what was learned of one cloud."""
 
     hazard: HazardCurve
     factors: Mapping[_Group, _Factor]
@@ -103,12 +103,12 @@ class _Cloud:
 
     @property
     def per_cell(self) -> float:
-        """Losses behind the hazard of a cell, on average over the cells that have some."""
+        """Returns losses behind the hazard of a cell, on average over the cells that have some."""
         return self.losses / max(int(np.count_nonzero(self.hazard.rates)), 1)
 
     @classmethod
     def from_observations(cls, known: Observations, name: str) -> _Cloud:
-        mine = Observations.of({m: known.spells(m) for m in known.markets if m.cloud == name})
+        mine = Observations.from_spells({m: known.spells(m) for m in known.markets if m.cloud == name})
         rows = exposure_rows(mine, _EDGES_S)
         rates = _cell_rates(rows)
         lost = _sum_by_code(rows.market, rows.lost)
@@ -122,7 +122,7 @@ class _Cloud:
         )
 
     def market_curve(self, market: Market, known: Observations, now: Instant) -> MarketCurve:
-        """By the closest group that is known."""
+        """Returns the curve of the closest group that is known."""
         groups = [level(market) for level in reversed(_LEVELS)]
         found = next(
             (self.factors[group] for group in groups if group in self.factors), _Factor(1.0, _UNTOLD)
@@ -141,12 +141,14 @@ class _Cloud:
 
 
 def _sum_by_code(codes: Indices, values: npt.ArrayLike, size: int = 0) -> Floats:
-    """Of the values of each code, shape (at least ``size``,)."""
+    """Sums the values of each code, shape (at least ``size``,)."""
     return np.bincount(codes, weights=np.asarray(values, np.float64), minlength=size).astype(np.float64)
 
 
 def _cell_rates(rows: ExposureRows) -> Floats:
-    """Losses over machine-seconds by cell; a cell where nothing ran is taken for the one before it."""
+    """Returns losses over machine-seconds by cell; a cell where nothing ran takes the rate of the one before
+    it.
+    """
     lost = _sum_by_code(rows.cell, rows.lost, len(_EDGES_S))
     at_risk = _sum_by_code(rows.cell, rows.at_risk_s, len(_EDGES_S))
     rates = np.divide(lost, at_risk, out=np.zeros(len(_EDGES_S)), where=at_risk > 0)
@@ -155,7 +157,9 @@ def _cell_rates(rows: ExposureRows) -> Floats:
 
 
 def _group_factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dict[_Group, _Factor]:
-    """Level by level from the top: each group against what its parent's factor makes of its expectation."""
+    """Compares each group, level by level from the top, with what its parent's factor makes of its
+    expectation.
+    """
     factors: dict[_Group, _Factor] = {}
     parents = np.ones(len(markets))
     for level in _LEVELS:
@@ -174,7 +178,7 @@ def _group_factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) 
 
 
 def _sibling_shape(seen: Floats, awaited: Floats) -> float:
-    """k of siblings."""
+    """Estimates k of siblings."""
     if len(seen) < 2:
         return _UNTOLD
     spread = float(np.sum((seen - awaited) ** 2 - awaited))

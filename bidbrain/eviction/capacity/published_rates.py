@@ -1,4 +1,4 @@
-"""Published eviction rates, until a market's own losses say more.
+"""Estimates from published eviction rates, until a market's own losses say more.
 
     l, u        ends of the published band, as hazards: -log(1 - share) / period
     m           what the band is read as, between them
@@ -6,10 +6,10 @@
     T0          what a band is worth: one machine-day of watching
     hazard      (m T0 + O) / (T0 + T)
 
-A month's band says how many of some machines were interrupted; for how long they ran nobody says. Read as a
+A month's band says how many of some machines were interrupted, but not for how long they ran. Read as a
 hazard it is a floor more than a rate: probes of 2023 lost a machine within hours where the band said "more
-than 20 % a month". A gamma prior as narrow as the band would hold out against hundreds of losses seen; hence
-T0. Alone, a band gives its own ends as the interval. Refuses to know ages.
+than 20 % a month". A gamma prior as narrow as the band would resist hundreds of observed losses; hence T0.
+Alone, a band gives its own ends as the interval. Knows no ages.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import Instant, Seconds
 
 _NEARLY_ALL: Final = 0.95
-"""Where the upper end is everything, or a figure says so: a hazard has to be finite."""
+"""Replaces an upper end of 100 %: a hazard has to be finite."""
 _WORTH_S: Final = 86400.0
 """T0."""
 _LEAST: Final = 0.01
-"""Where a band says that nothing is ever evicted: read as this share, as the narrowest bands are of 5 %."""
+"""Share that is assumed where a band says that nothing is ever evicted: the narrowest bands are of 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Between ``low`` and ``high`` of the machines were evicted in ``per_s`` seconds, as published ``at``."""
+    """States that between ``low`` and ``high`` of the machines were evicted in ``per_s`` seconds, as
+    published ``at``.
+    """
 
     low: float
     high: float
@@ -55,7 +57,9 @@ class Band:
 
     @property
     def hazards(self) -> tuple[float, float, float]:
-        """(l, m, u) per second. m is the middle; twice l where there is no upper end but everything."""
+        """Returns (l, m, u) per second. m is the middle; twice l where the band has no upper end but
+        everything.
+        """
         low, high = (
             -math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, max(self.high, _LEAST))
         )
@@ -65,13 +69,15 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class BandModel:
-    """Configuration: bands by market (a region's has the region as its zone), and all spells there are."""
+    """Configures the estimator: bands by market (a region's has the region as its zone), and all known
+    spells.
+    """
 
     published: Mapping[Market, Band]
     observations: Observations = field(default_factory=Observations)
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
-        """Bands published and spells known at ``now``; prices are not looked at."""
+        """Learns from bands published and spells known at ``now``; ignores prices."""
         known = self.observations.as_of(now)
         return FittedCurves(lambda market: self._fit_curve(known, market, now))
 

@@ -1,12 +1,12 @@
-"""How a market did of late against what was expected of it, with a fading memory.
+"""Compares a market's recent losses with what was expected of it, with a fading memory.
 
     O(t)    losses of the market before t, each weighing exp(-(t - then) / tau)
     E(t)    losses that a hazard by age expects of the same machines, weighing alike
     tau     the memory
     f(t)    (a + O) / (a + E): the posterior mean of the market's factor on that hazard, of prior mean 1 and
-            shape a (gamma-Poisson); 1 where nothing is known, and the surer of itself the larger E
+            shape a (gamma-Poisson); 1 where nothing is known, and more certain the larger E
 
-Only what ended before t, or was running then, counts at t. Refuses to know other markets.
+Only what ended before t, or was running then, counts at t. Knows no other markets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bidbrain.eviction.capacity.exposure import ExposureRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Running:
-    """Sums over the rows that some instant lies in: of rates, and of rates times begins."""
+    """Holds sums over the rows that some instant lies in: of rates, and of rates times begins."""
 
     moments: Floats
     rates: Floats
@@ -45,7 +45,7 @@ class _Running:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossRecord:
-    """O and E of one market's rows, to be asked at any instants."""
+    """Answers with O and E of one market's rows, at any instants."""
 
     memory_s: float
     origin: float
@@ -58,7 +58,7 @@ class LossRecord:
 
     @classmethod
     def from_rows(cls, rows: ExposureRows, rates: Floats, memory_s: float) -> Self:
-        """``rates``: the hazard expected in each row, per second."""
+        """Sums up rows. ``rates``: the hazard expected in each row, per second."""
         origin = float(rows.ends.max()) if len(rows.ends) else 0.0
         ends, begins = rows.ends - origin, rows.begins - origin
         order = np.argsort(ends, kind="stable")
@@ -75,12 +75,12 @@ class LossRecord:
         )
 
     def factor_at(self, moments: Floats, prior: float) -> Floats:
-        """f at ``moments``, shape (m,); ``prior`` is a."""
+        """Returns f at ``moments``, shape (m,); ``prior`` is a."""
         lost, expected = self._losses_at(moments - self.origin)
         return np.asarray((prior + lost) / (prior + expected))
 
     def _losses_at(self, at: Floats) -> tuple[Floats, Floats]:
-        """O and E. A row that is not over yet has been at risk since its begin, all of it lately."""
+        """Returns O and E. A row that is not over yet has been at risk since its begin, without fading."""
         place = np.searchsorted(self.ends, at, side="right")
         fading = np.exp(-at / self.memory_s)
         begun, begun_offsets = self.begun.sums_before(at)

@@ -1,4 +1,4 @@
-"""A hazard by age that moves with how the market did of late: the estimator for capacity, not for bids.
+"""Estimates a hazard by age that moves with the market's recent losses: for capacity, not for bids.
 
     lambda(x)   hazard at age x of all markets together: exp(b + spline(log x) w), a Poisson regression over
                 cells of age (``poisson.py``)
@@ -6,7 +6,7 @@
                 young, the settled and the old, k, apart: does it lose more of them than lambda expects?
     hazard      lambda(x) f_k(x)(t)
 
-A market that nobody has seen gets what markets do on average, f = 1; its own losses then move it, the further
+A market that nobody has seen gets what markets do on average, f = 1. Its own losses then move it, the further
 the more there are, and fade. On published traces (Wu et al., NSDI 2024) spells of availability are far from
 memoryless, and their age says most. Further covariates (losses of the last hours, length of the last spell,
 share of time available) were tried and left out: on later windows and other zones they did not help.
@@ -14,7 +14,7 @@ share of time available) were tried and left out: on later windows and other zon
     m           shape of the gamma distribution that daily hazards have around the prediction, from the spread
                 of daily counts O around E: Var(O) = E + E^2 / m; it gives the interval
 
-Refuses to know prices: where they told more, ``scoring.choose`` would find out.
+Knows no prices: where they tell more, ``scoring.choose_estimator`` finds out.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _KNOTS_S: Final = (0.5 * HOUR_S, 2.0 * HOUR_S, 8.0 * HOUR_S)
 _CLASSES_S: Final = (0.5 * HOUR_S, 2.0 * HOUR_S)
 """Borders between young, settled and old; edges of cells."""
 _LOOKBACK_S: Final = 365 * _DAY_S
-"""Older spells are not learned from."""
+"""Spells older than this are ignored."""
 _STEADY: Final = 1e4
-"""Shape where daily counts vary no more than chance alone would make them."""
+"""Shape where daily counts vary no more than by chance alone."""
 
 _MIDDLES_S: Final[Floats] = np.append((AGE_EDGES_S[:-1] + AGE_EDGES_S[1:]) / 2, AGE_EDGES_S[-1] * 1.1)
 _LOG_AGES: Final[Floats] = np.log(_MIDDLES_S)
 _SPLINE: Final[Floats] = np.column_stack(
     [_LOG_AGES, *(np.maximum(_LOG_AGES - np.log(knot), 0.0) for knot in _KNOTS_S)]
 )
-"""(cells, 4): the log age, and what it exceeds each knot by."""
+"""(cells, 4): the log age, and by how much it exceeds each knot."""
 _CLASS: Final = np.searchsorted(np.array(_CLASSES_S), _MIDDLES_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a market's own record weighs."""
+    """Sets how much a market's own record weighs."""
 
     fades_s: float = 14.0 * _DAY_S
     """tau of ``recent_losses.py``."""
@@ -68,7 +68,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedHazard:
-    """What was learned from many markets; ``MarketRecord`` applies it to one."""
+    """Holds what was learned from many markets; ``MarketRecord`` applies it to one."""
 
     memory: Memory
     rates: Floats
@@ -81,7 +81,7 @@ class LearnedHazard:
 
     @property
     def class_curves(self) -> tuple[HazardCurve, ...]:
-        """lambda within each class of ages, 0 elsewhere."""
+        """Returns lambda within each class of ages, 0 elsewhere."""
         return tuple(
             HazardCurve.from_rates(AGE_EDGES_S, np.where(here, self.rates, 0.0))
             for here in _class_masks(_CLASS)
@@ -89,15 +89,15 @@ class LearnedHazard:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """95 % interval of a day's hazard, as factors on the prediction."""
+        """Returns the 95 % interval of a day's hazard, as factors on the prediction."""
         return gamma_limits(self.shape)
 
     def describe_evidence(self, cloud: str) -> str:
-        """What it rests on, in words."""
+        """Says in words what it is based on."""
         return f"{self.losses} in {self.markets} market{'s' if self.markets > 1 else ''} of {cloud}"
 
     def curve_unwatched(self, cloud: str) -> MarketCurve:
-        """Of a market in ``cloud`` that was never watched: f = 1."""
+        """Returns the curve of a market in ``cloud`` that was never watched: f = 1."""
         watched_s = Seconds(self.at_risk_s)
         source = f"losses by age: none watched here, {self.describe_evidence(cloud)}"
         evidence = Evidence(watched_s, watched_s, source, self.newest)
@@ -106,34 +106,37 @@ class LearnedHazard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarketRecord:
-    """One market's record against a learned hazard: asked at an instant, it uses what was known then."""
+    """Applies a learned hazard to one market's record: at any instant it uses only what was known then."""
 
     learned: LearnedHazard
     by_class: tuple[LossRecord, ...]
 
     @classmethod
     def from_rows(cls, learned: LearnedHazard, rows: ExposureRows) -> MarketRecord:
-        """``rows`` of that market alone."""
+        """Records ``rows`` of that market alone."""
         return cls(learned, _class_records(rows, learned.rates[rows.cell], learned.memory))
 
     def factors_at(self, moments: Floats) -> Floats:
-        """f of each class of ages, shape (classes, m)."""
+        """Returns f of each class of ages, shape (classes, m)."""
         prior = self.learned.memory.prior
         return np.stack([record.factor_at(moments, prior) for record in self.by_class])
 
     def curve_at(self, now: Instant) -> HazardCurve:
-        """The hazard by age, as of ``now``."""
+        """Returns the hazard by age, as of ``now``."""
         factors = self.factors_at(np.array([float(now)]))[:, 0]
         return HazardCurve.from_rates(AGE_EDGES_S, self.learned.rates * factors[_CLASS])
 
     def hazards_at(self, moments: Floats, ages_s: Floats, horizon_s: float | Floats) -> Floats:
-        """Cumulative hazard of the next ``horizon_s`` (one, or as many) at moments and ages, shape (m,)."""
+        """Returns the cumulative hazard of the next ``horizon_s`` at moments and ages, shape (m,).
+
+        ``horizon_s`` is one number, or as many as there are moments.
+        """
         parts = np.stack([curve.hazards_between(ages_s, horizon_s) for curve in self.learned.class_curves])
         return np.asarray(np.sum(parts * self.factors_at(moments), axis=0))
 
 
 def learn_hazard(observations: Observations, now: Instant, memory: Memory) -> LearnedHazard | None:
-    """The hazard of all markets together, as known at ``now``; None where nothing was ever lost."""
+    """Learns the hazard of all markets together, as known at ``now``; None where nothing was ever lost."""
     rows = exposure_rows(_recent_spells(observations.as_of(now), now))
     losses, at_risk_s = rows.lost.astype(np.float64), rows.at_risk_s
     if losses.sum() == 0 or at_risk_s.sum() == 0:
@@ -152,18 +155,18 @@ def learn_hazard(observations: Observations, now: Instant, memory: Memory) -> Le
 
 
 def _class_masks(ages: Indices) -> list[Flags]:
-    """Which of ``ages`` (class codes) are in each class."""
+    """Returns which of ``ages`` (class codes) are in each class."""
     return [ages == k for k in range(len(_CLASSES_S) + 1)]
 
 
 def _class_records(rows: ExposureRows, rates: Floats, memory: Memory) -> tuple[LossRecord, ...]:
-    """The record of each class of ages; ``predict_rates`` are those expected in each row."""
+    """Returns the record of each class of ages; ``rates`` are those expected in each row."""
     classes = _class_masks(_CLASS[rows.cell])
     return tuple(LossRecord.from_rows(rows.select(here), rates[here], memory.fades_s) for here in classes)
 
 
 def _own_factors(rows: ExposureRows, rates: Floats, memory: Memory) -> Floats:
-    """f of each row at its begin, each market by its own record."""
+    """Returns f of each row at its begin, each market by its own record."""
     factors = np.ones(len(rows.cell))
     for market in np.unique(rows.market):
         place = np.flatnonzero(rows.market == market)
@@ -175,7 +178,7 @@ def _own_factors(rows: ExposureRows, rates: Floats, memory: Memory) -> Floats:
 
 
 def _daily_shape(rows: ExposureRows, expected: Floats) -> float:
-    """m by the method of moments, over the days of each market."""
+    """Estimates m by the method of moments, over the days of each market."""
     days = np.stack([rows.market, rows.begins.astype(np.int64) // _DAY_S])
     _, day = np.unique(days, axis=1, return_inverse=True)
     counted = np.bincount(day, weights=rows.lost.astype(np.float64))
@@ -190,12 +193,12 @@ def _recent_spells(observations: Observations, now: Instant) -> Observations:
         spells = observations.spells(market)
         late = spells.ends > now - _LOOKBACK_S
         kept[market] = Spells(spells.begins[late], spells.ends[late], spells.lost[late])
-    return Observations.of(kept)
+    return Observations.from_spells(kept)
 
 
 @dataclass(frozen=True, slots=True)
 class RegimeHazard:
-    """The estimator: configuration, and all spells there are; a fit sees those before its now.
+    """Configures the estimator: all known spells; a fit sees those before its now.
 
     ``learned`` replaces learning at the fit, where it was done before, on other markets. Markets of a cloud
     share what is learned; a cloud in which fewer than ``least_losses`` were seen stays unknown.
@@ -210,9 +213,9 @@ class RegimeHazard:
     )
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedCurves:
-        """Learn from the spells as known at ``now``; prices are not looked at.
+        """Learns from the spells as known at ``now``; ignores prices.
 
-        Markets' records are of ``now``; what all markets have in common is learned once a day.
+        Markets' records are as of ``now``; what all markets have in common is learned once a day.
         """
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
@@ -230,7 +233,7 @@ class RegimeHazard:
         return FittedCurves(fit_curve)
 
     def _learn_daily(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
-        """As of the last midnight; as of now, where too little was known by then."""
+        """Learns as of the last midnight; as of now, where too little was known by then."""
         midnight = now - now % _DAY_S
         if (cloud, midnight) not in self._daily:
             self._daily[cloud, midnight] = self._learn_if_enough(known, cloud, Instant(midnight))
@@ -242,12 +245,14 @@ class RegimeHazard:
 
 
 def _of_cloud(observations: Observations, cloud: str) -> Observations:
-    return Observations.of({m: observations.spells(m) for m in observations.markets if m.cloud == cloud})
+    return Observations.from_spells(
+        {m: observations.spells(m) for m in observations.markets if m.cloud == cloud}
+    )
 
 
 def _market_curve(learned: LearnedHazard, spells: Spells, market: Market, now: Instant) -> MarketCurve:
-    """Of a market that was watched."""
-    rows = exposure_rows(_recent_spells(Observations.of({market: spells}), now))
+    """Returns the curve of a market that was watched."""
+    rows = exposure_rows(_recent_spells(Observations.from_spells({market: spells}), now))
     losses = int(np.count_nonzero(rows.lost))
     span_s = float(now - spells.begins[0])
     return MarketCurve(

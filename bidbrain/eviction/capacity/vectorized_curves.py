@@ -1,12 +1,12 @@
-"""Many markets' hazard curves asked at once, as a decision among thousands of candidates asks.
+"""Evaluates many markets' hazard curves at once, as a decision among thousands of candidates needs.
 
     H, S, U    cumulative hazard, survival exp(-H), and its integral, at the edges of each curve's cells
     i, j       the cells that age a and a + h lie in
     uptime     (U(a + h) - U(a)) / S(a)
 
 U is summed once per curve, so an answer costs two look-ups whatever lies between. Where nearly everything is
-lost before age a, S(a) divides a difference of nearly equal numbers: those few are asked one by one. Curves
-that several markets share are kept once. Refuses to know how the curves were learned.
+lost before age a, S(a) divides a difference of nearly equal numbers: those few are computed one by one.
+Curves that several markets share are kept once. Knows nothing of how the curves were learned.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LOST: Final = 12.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveSurvivals:
-    """Answers about m markets at one moment. See ``decision_batch.Chances``, whose form this has."""
+    """Answers about m markets at one moment, as a ``decision_batch.SurvivalBatch``."""
 
     curves: tuple[HazardCurve, ...]
     """Each one once."""
     curve_of: Indices
-    """(m,): place in ``curves``; 0 where the market is unknown."""
+    """(m,): position in ``curves``; 0 where the market is unknown."""
     kept_s: Floats
     is_known: Flags
     edges_s: Floats
@@ -44,7 +44,7 @@ class CurveSurvivals:
 
     @classmethod
     def from_curves(cls, markets: Sequence[MarketCurve | None]) -> Self:
-        """Of each market's curve, None where nothing is known."""
+        """Collects each market's curve, None where nothing is known."""
         unknown = HazardCurve.with_constant_rate(0.0)
         found = [unknown if known is None else known.curve for known in markets]
         curves = {id(curve): curve for curve in (unknown, *found)}
@@ -64,17 +64,20 @@ class CurveSurvivals:
         )
 
     def known_markets(self) -> Flags:
-        """(1, m)."""
+        """Returns which markets are known, (1, m)."""
         return self.is_known[None, :]
 
     def select(self, rows: Indices) -> CurveSurvivals:
-        """There is but one decision point."""
+        """Returns itself: there is only one decision point."""
         return self
 
     def survival_and_uptime(
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
-        """Survival and expected uptime; arguments broadcast together. A delta only matters if negative."""
+        """Returns survival and expected uptime; arguments broadcast together.
+
+        A delta only matters if negative.
+        """
         markets, deltas, ages, horizons = np.broadcast_arrays(market, delta, age_s, horizon_s)
         shape = markets.shape
         if not markets.size:
@@ -92,7 +95,7 @@ class CurveSurvivals:
         return survival.reshape(shape), np.where(there, uptime, 0.0).reshape(shape)
 
     def _up_to(self, places: Indices, ages_s: Floats) -> tuple[Floats, Floats]:
-        """H and U at each age of each curve."""
+        """Returns H and U at each age of each curve."""
         cells = np.empty(len(places), np.int64)
         order = np.argsort(places, kind="stable")
         asked, begins = np.unique(places[order], return_index=True)
@@ -106,11 +109,14 @@ class CurveSurvivals:
 
 
 def _uptime_within(rates: Floats, lengths_s: Floats) -> Floats:
-    """Expected uptime within cells that all are alive at the begin of: (1 - e^-rx) / r; x without hazard."""
+    """Returns the expected uptime within cells that all are alive at the begin of.
+
+    It is (1 - e^-rx) / r; x without hazard.
+    """
     return np.divide(-np.expm1(-rates * lengths_s), rates, out=lengths_s.copy(), where=rates > 0)
 
 
 def _uptime_at_edges(curve: HazardCurve) -> Floats:
-    """U at the edges."""
+    """Returns U at the edges."""
     within = np.exp(-curve.cumulative[:-1]) * _uptime_within(curve.rates[:-1], np.diff(curve.edges_s))
     return np.append(0.0, np.cumsum(within))

@@ -1,4 +1,4 @@
-"""Beta for every bid delta at once, exactly, at the speed of a few passes over the prices.
+"""Computes beta for every bid delta at once, exactly, at the speed of a few passes over the prices.
 
     [t_i, t_{i+1})   step i, at price p_i; a start s in it bids p_i + delta
     j(s)             first step that begins after s + h: the window of s holds the steps i + 1 .. j(s) - 1
@@ -6,10 +6,10 @@
     b(s)             how many deltas lie below M(s): the start's bin
 
 Within step i the window only grows, so M and b never fall. Where b is the same for the first and the last
-start of a step, the whole step falls into that bin: two window maxima settle it, read off a sparse table of
-which one level is held at a time. In the few other steps M rises where t_j - h passes, and the pieces
-between are added up one by one. The measure of all bins gives beta for every delta: no sampling, no step left
-out. Steps are taken in blocks that fit a core's cache. Refuses to know bids and machines.
+start of a step, the whole step falls into that bin: two window maxima decide it, read off a sparse table of
+which one level is held at a time. In the few other steps M rises where t_j - h passes, and the pieces between
+are added up one by one. The measure of all bins gives beta for every delta: no sampling, no step left out.
+Steps are taken in blocks that fit a core's cache. Knows no bids and no machines.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ _BLOCK: Final = 1 << 15
 def beta_table(
     series: Series, now: Instant, deltas: Sequence[float], horizon_s: int, watched_s: int | None = None
 ) -> Floats:
-    """Beta of ``horizon_s`` seconds for each of ``deltas`` (increasing, none negative), shape (deltas,).
+    """Returns beta of ``horizon_s`` seconds for each of ``deltas`` (increasing, none negative), shape
+    (deltas,).
 
     Averages over the starts whose next ``watched_s`` seconds (at least the horizon, its default) lie before
     ``now``; all ones where there is no such start. Equals ``PriceCrossing``, which answers one delta at a
-    time and more than beta. Raises ValueError for deltas that do not increase from 0, and where starts
-    were not watched for the whole horizon.
+    time and more than beta. Raises ValueError for deltas that do not increase from 0, and where starts were
+    not watched for the whole horizon.
     """
     levels = np.asarray(deltas, np.float64)
     if not len(levels) or levels[0] < 0 or not bool(np.all(np.diff(levels) > 0)):
@@ -60,7 +61,7 @@ def beta_table(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Some n steps to start in, and whatever their windows reach."""
+    """Holds n steps to start in, and whatever steps their windows reach."""
 
     times: Indices
     prices: Floats
@@ -73,7 +74,7 @@ class _Block:
 
     @classmethod
     def cut_steps(cls, series: Series, begin: int, end: int, until: int, horizon_s: int) -> Self:
-        """Steps ``begin`` to ``end``; starts end at ``until``."""
+        """Cuts out steps ``begin`` to ``end``; starts end at ``until``."""
         borders = np.append(series.times[begin:end], min([until, *series.times[end : end + 1].tolist()]))
         last = int(np.searchsorted(series.times, int(borders[-1]) + horizon_s, side="right"))
         times = series.times[begin:last]
@@ -81,7 +82,7 @@ class _Block:
         return cls(times, series.prices[begin:last], borders, reach, horizon_s)
 
     def measure_bins(self, levels: Floats) -> Floats:
-        """Measure of the starts in each bin, shape (levels + 1,)."""
+        """Returns the measure of the starts in each bin, shape (levels + 1,)."""
         after = np.arange(1, len(self.borders))
         own = self.prices[: len(after)]
         low = _bin_rises(_window_maxima(self.prices, after, self.reach[:-1]) - own, levels)
@@ -93,11 +94,11 @@ class _Block:
         return whole + self._measure_pieces(mixed, low, levels) if len(mixed) else whole
 
     def _measure_pieces(self, mixed: Indices, low: Indices, levels: Floats) -> Floats:
-        """Measure by bin of the starts in ``mixed`` steps, cut where a later step enters their window.
+        """Returns the measure by bin of the starts in ``mixed`` steps.
 
-        Each step makes one piece from its begin, and one from t_j - h for every j that enters. Bins never
-        fall along a step, so their running maximum over all pieces, steps set apart by more than a bin, is
-        exact.
+        A later step that enters the window of a start cuts its step. Each step makes one piece from its
+        begin, and one from t_j - h for every j that enters. Bins never fall along a step, so their running
+        maximum over all pieces, steps set apart by more than a bin, is exact.
         """
         size = self.reach[mixed + 1] - self.reach[mixed] + 1
         head = np.cumsum(size) - size
@@ -114,7 +115,7 @@ class _Block:
 
 
 def _bin_rises(rises: Floats, levels: Floats) -> Indices:
-    """How many levels each rise exceeds."""
+    """Returns how many levels each rise exceeds."""
     return np.asarray(np.searchsorted(levels, rises, side="left"), np.int64)
 
 
@@ -123,7 +124,7 @@ def _sum_by_bin(bins: Indices, lengths: Floats, levels: Floats) -> Floats:
 
 
 def _window_maxima(prices: Floats, first: Indices, stop: Indices) -> Floats:
-    """The highest of ``prices[first:stop]`` for each pair; minus infinity where it is empty.
+    """Returns the highest of ``prices[first:stop]`` for each pair; minus infinity where it is empty.
 
     A window of width w is covered by two of width 2^k <= w: level k of a sparse table, built upon the one
     before.

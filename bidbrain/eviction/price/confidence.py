@@ -1,4 +1,4 @@
-"""How sure a beta is: the interval around a share of starts that were evicted.
+"""Computes how certain a beta is: the interval around a share of starts that were evicted.
 
     p     share of the starts that are evicted, weighted by time
     n     effective number of independent starts
@@ -14,14 +14,14 @@ observed variance of its daily parts:
 Where nothing or everything was evicted there is no variance to see, and n is the number of days.
 
 That interval is the past share's. What the coming week will be like is another question: auction markets
-change their ways from month to month, and a machine is bought for the days to come. Its interval is a
+behave differently from month to month, and a machine is bought for the days to come. Its interval is a
 prediction, from how much the share of one week strays from another's:
 
     y_w         arcsin sqrt of the share of week w, w = 1 .. m: its spread is much the same at any share
     s           standard deviation of the y_w, with a floor: no week is exactly like another
     interval    sin^2(arcsin sqrt p -+ t s sqrt(1 + 1/m)), t Student's 97.5 % quantile at m - 1 degrees
 
-Refuses to know markets and money.
+Knows no markets and no money.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ from bidbrain.eviction.price.first_passage import PriceSteps
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
 _STRAYS: Final = 0.02
-"""What weeks differ by at least, in the scale of y."""
+"""Weeks differ by at least this much, in the scale of y."""
 _LEAST_WEEKS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class EvictedShare:
-    """A share in [0, 1] and its 95 % interval."""
+    """Holds a share in [0, 1] and its 95 % interval."""
 
     value: float
     low: float
     high: float
     effective: float
-    """n: how many independent starts the interval takes the history for."""
+    """n: how many independent starts the interval assumes the history to hold."""
 
 
 def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
-    """Beta of ``horizon_s`` for bids ``delta`` above the price, over the starts watched for ``watched_s``.
+    """Returns beta of ``horizon_s`` for bids ``delta`` above the price, over the starts watched for
+    ``watched_s``.
 
     Without any start the interval is all of [0, 1].
     """
@@ -71,7 +72,7 @@ def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: 
 
 
 def predict_coming_week(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
-    """As ``evicted_share``, with the interval that the share of the coming week's starts should lie in.
+    """Returns ``evicted_share`` with the interval that should hold the share of the coming week's starts.
 
     On recorded auction markets it held the next week's share in 95 of 100 cases, where the interval of the
     past share did in about a third. With less than two whole weeks the past counts as that many starts.
@@ -96,12 +97,12 @@ def _stabilize_variance(shares: Floats) -> Floats:
 
 
 def _student_quantile(degrees: int) -> float:
-    """97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
+    """Returns the 97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
 
     Closed forms at one (Cauchy's law) and two; from three on the expansion around the normal's (Abramowitz
     and Stegun, 26.7.5), which at one would give 9.7 for 12.7.
 
-    >>> [round(_student(degrees), 2) for degrees in (1, 2, 3, 10, 100)]
+    >>> [round(_student_quantile(degrees), 2) for degrees in (1, 2, 3, 10, 100)]
     [12.71, 4.3, 3.16, 2.23, 1.98]
     """
     if degrees == 1:
@@ -116,9 +117,9 @@ def _student_quantile(degrees: int) -> float:
 
 
 def wilson_interval(share: float, count: float) -> tuple[float, float]:
-    """Wilson's interval of a share seen in ``count`` trials, which need not be whole.
+    """Returns Wilson's interval of a share seen in ``count`` trials, which need not be whole.
 
-    >>> [round(end, 3) for end in wilson(0.5, 100)]
+    >>> [round(end, 3) for end in wilson_interval(0.5, 100)]
     [0.404, 0.596]
     """
     weight = count + Z_95 * Z_95
@@ -128,7 +129,10 @@ def wilson_interval(share: float, count: float) -> tuple[float, float]:
 
 
 def _evicted_until(steps: PriceSteps, delta: float, horizon_s: float, edges: Floats) -> Floats:
-    """Measure of the evicted starts before each of ``edges``, which increase; of those before the last."""
+    """Returns the measure of the evicted starts before each of ``edges``, which increase.
+
+    Only starts before the last edge count.
+    """
     total = float(edges[-1])
     ends = np.minimum(steps.ends_s, total)
     first = np.minimum(np.maximum(steps.begins_s, steps.crossings_s(delta) - horizon_s), ends)

@@ -1,15 +1,15 @@
-"""Price crossings of one market, found once for all horizons up to a day, and for all nows of a replay.
+"""Indexes price crossings of one market, once for all horizons up to a day and all nows of a replay.
 
     h        horizon
     r        reach: the next of a few horizons that is not below h
     total    measure of the starts known at a now: those that were watched for h or longer before it
     M_i      highest price that any start of step i meets within r, less p_i
 
-An answer of ``PriceCrossing`` as of a now averages over starts all of whose windows lie before that now. What
-becomes of those starts does not depend on what comes later. So it is found out once, for all nows: which
-steps can be evicted at all (M_i > delta), and by which step. An answer sums over those of them that begin
-before the last start, in the order and by the lines of ``first_passage``: it is the same to the last bit.
-Refuses to say anything of the time after a now.
+An answer of ``PriceCrossing`` as of a now averages over starts all of whose windows lie before that now. The
+fate of those starts does not depend on what comes later. So it is computed once, for all nows: which steps
+can be evicted at all (M_i > delta), and by which step. An answer sums over those of them that begin before
+the last start, in the order and by the lines of ``first_passage``: it is the same to the last bit. Says
+nothing of the time after a now.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from pricing_data.model.market import Series
 from pricing_data.model.units import HOUR_S, Instant
 
 _REACHES_S: Final = (HOUR_S, 2 * HOUR_S, 24 * HOUR_S)
-"""An hour that is asked for, one and the next that it was renewed for, and a day to judge a market by."""
+"""An hour as it is requested, that and the next as it is renewed, and a day to judge a market by."""
 
 _MOST_STEPS: Final = 500_000
-"""Remembered of one series, at 8 bytes each. The prices of a job's bids are few: most deltas come again."""
+"""Steps cached of one series, at 8 bytes each. The prices of a job's bids are few: most deltas come again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reach:
-    """How far windows of one reach go, from any step's starts."""
+    """Says how far windows of one reach go, from any step's starts."""
 
     highest: Floats
     """(n,): p_i + M_i; minus infinity where a window holds no step."""
     powers: int
-    """No window goes on for 2**powers steps."""
+    """No window extends over 2**powers steps or more."""
 
     @classmethod
     def from_steps(cls, steps: PriceSteps, reach_s: float) -> Self:
@@ -56,7 +56,7 @@ class _Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Evicted:
-    """The steps, in order, of which some start is evicted within a reach at one delta; arrays (k,)."""
+    """Holds the steps, in order, of which some start is evicted within a reach at one delta; arrays (k,)."""
 
     steps: npt.NDArray[np.int32]
     above: npt.NDArray[np.int32]
@@ -65,7 +65,7 @@ class _Evicted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossingIndex:
-    """See the module. Made by ``from_steps``."""
+    """Indexes one market's crossings; see the module. Made by ``from_steps`` or ``from_series``."""
 
     steps: PriceSteps
     _reaches: dict[int, _Reach] = field(default_factory=dict, repr=False)
@@ -73,18 +73,18 @@ class CrossingIndex:
 
     @classmethod
     def from_steps(cls, steps: PriceSteps) -> Self:
-        """``steps`` of at least one price. When the last one ends, nobody says."""
+        """Indexes ``steps`` of at least one price. The last one counts as without end."""
         return cls(replace(steps, ends_s=np.append(steps.ends_s[:-1], np.inf)))
 
     @classmethod
     def from_series(cls, series: Series) -> Self:
-        """Of a whole series. Raises ValueError for one without a row."""
+        """Indexes a whole series. Raises ValueError for one without a row."""
         if not len(series):
             raise ValueError("a recorded series needs at least one price")
         return cls.from_steps(PriceSteps.from_series(series, Instant(int(series.times[-1]))))
 
     def begins_with(self, steps: PriceSteps) -> bool:
-        """Whether ``steps`` are what was known of these at some moment."""
+        """Returns whether ``steps`` are what was known of these at some moment."""
         known = len(steps.prices)
         return (
             np.array_equal(steps.begins_s, self.steps.begins_s[:known])
@@ -95,9 +95,9 @@ class CrossingIndex:
     def survival_and_uptime(
         self, delta: float, horizon_s: float, total_s: float
     ) -> tuple[float, float] | None:
-        """P(T > horizon) and E[min(T, horizon)] over the first ``total_s`` seconds of starts, some at least.
+        """Returns P(T > horizon) and E[min(T, horizon)] over the first ``total_s`` seconds of starts.
 
-        None for horizons that are too long to be asked about often.
+        There must be some. None for horizons that are too long to be asked about often.
         """
         reach_s = next((reach for reach in _REACHES_S if horizon_s <= reach), None)
         if reach_s is None:
@@ -110,7 +110,7 @@ class CrossingIndex:
         return survival_and_uptime(self.steps.begins_s[steps], ends_s, crossings_s, horizon_s, total_s)
 
     def _evicted_steps(self, delta: float, reach_s: int) -> _Evicted:
-        """Remembered, as far as there is room."""
+        """Returns the evicted steps, cached as far as there is room."""
         if (delta, reach_s) not in self._evicted:
             if sum(len(known.steps) for known in self._evicted.values()) > _MOST_STEPS:
                 self._evicted.clear()

@@ -1,11 +1,11 @@
-"""When does a price that moves in steps first exceed where it stood by more than delta?
+"""Finds when a price that moves in steps first exceeds where it stood by more than delta.
 
     p_i, t_i    price and begin of step i; it ends at t_{i+1}, the last one at ``now``
     c_i         crossing: begin of the first later step with p_j > p_i + delta; infinite if none
     T(s)        c_i - s for a start s in step i
 
-Within a step T falls linearly in s, so everything asked for is an exact sum of straight pieces. Times are
-seconds after the first step, where doubles are exact. Refuses to know markets, bids and machines.
+Within a step T falls linearly in s, so every answer is an exact sum of straight pieces. Times are seconds
+after the first step, where doubles are exact. Knows no markets, bids or machines.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
 
 DUST_USD: Final = 1e-9
-"""Dollars per hour. Prices are quoted in millionths at the finest: less than this is a sum of floats
-that missed, and a price that equals the bid does not evict."""
+"""Dollars per hour. Prices are quoted in millionths at the finest, so anything less is rounding error.
+
+A price that equals the bid does not evict.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceSteps:
-    """A price series up to ``now``, without the steps that changed nothing."""
+    """Holds a price series up to ``now``, without the steps that changed nothing."""
 
     begins_s: Floats
     """(n,), increasing from 0."""
     ends_s: Floats
-    """(n,): the next begin; ``now_s`` at last."""
+    """(n,): the next begin; for the last one ``now_s``."""
     prices: Floats
     now_s: float
     _maxima: list[Floats] = field(default_factory=list, repr=False)
 
     @classmethod
     def from_series(cls, series: Series, now: Instant) -> Self:
-        """From rows with time <= ``now``; none at all is a history of no length."""
+        """Takes the rows with time <= ``now``; none at all is a history of no length."""
         if not len(series):
             return cls(np.empty(0), np.empty(0), np.empty(0), 0.0)
         moved = np.concatenate([[True], series.prices[1:] != series.prices[:-1]])
@@ -50,11 +52,11 @@ class PriceSteps:
         return cls(begins, np.append(begins[1:], now_s), prices, now_s)
 
     def maxima_table(self, powers: int) -> list[Floats]:
-        """Sparse table: ``maxima[k][i]`` is the highest of the 2**k prices from i on, shape (n + 1,); minus
-        infinity at n, and windows that reach past the end are cut there.
+        """Returns a sparse table: ``table[k][i]`` is the highest of the 2**k prices from i on, shape (n +
+        1,).
 
-        Has ``powers`` levels or more, or all. Levels are made when first asked for: of prices that seldom
-        change, the windows of an hour need few.
+        Minus infinity at n; windows that reach past the end are cut there. Has ``powers`` levels or more, or
+        all. Levels are made when first needed: of prices that seldom change, the windows of an hour need few.
         """
         if not self._maxima:
             self._maxima.append(np.append(self.prices, -np.inf))
@@ -62,23 +64,24 @@ class PriceSteps:
         return self._maxima
 
     def starts_s(self, watched_s: float) -> float:
-        """Measure of the starts whose next ``watched_s`` seconds lie before now."""
+        """Returns the measure of the starts whose next ``watched_s`` seconds lie before now."""
         return max(self.now_s - watched_s, 0.0)
 
     def crossings_s(self, delta: float) -> Floats:
-        """c_i, shape (n,)."""
+        """Returns c_i, shape (n,)."""
         powers = len(self.prices).bit_length() + 1
         return self.begin_s(
             self.first_higher(np.arange(len(self.prices)), delta, len(self.maxima_table(powers)))
         )
 
     def begin_s(self, steps: npt.NDArray[np.integer[Any]]) -> Floats:
-        """Begins of ``steps`` (k,); infinite for n, which stands for no step."""
+        """Returns the begins of ``steps`` (k,); infinite for n, which stands for no step."""
         begins_s: Floats = np.append(self.begins_s, np.inf)[steps]
         return begins_s
 
     def first_higher(self, steps: Indices, delta: float, powers: int) -> Indices:
-        """The first later step whose price exceeds that of each of ``steps`` (k,) by more than ``delta``.
+        """Returns the first later step whose price exceeds that of each of ``steps`` (k,) by more than
+        ``delta``.
 
         n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
         least as far.
@@ -89,7 +92,7 @@ class PriceSteps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passages:
-    """Times to eviction of all starts, for one delta."""
+    """Holds the times to eviction of all starts, for one delta."""
 
     steps: PriceSteps
     crossings_s: Floats
@@ -99,7 +102,7 @@ class Passages:
         return cls(steps, steps.crossings_s(delta))
 
     def survival_and_uptime(self, horizon_s: float, watched_s: float) -> tuple[float, float]:
-        """P(T > horizon) and E[min(T, horizon)] over the starts that were watched for ``watched_s``.
+        """Returns P(T > horizon) and E[min(T, horizon)] over the starts that were watched for ``watched_s``.
 
         Needs ``horizon_s`` <= ``watched_s`` and some start.
         """
@@ -107,10 +110,10 @@ class Passages:
         return survival_and_uptime(*self._cut_starts(total), horizon_s, total)
 
     def median(self, watched_s: float) -> float:
-        """The time by which half of the starts watched for ``watched_s`` are evicted.
+        """Returns the time by which half of the starts watched for ``watched_s`` are evicted.
 
-        Step i adds starts to the evicted at rate 1 while the time goes from c_i - e to c_i - t_i; the
-        evicted measure is the running sum of those slopes. Needs half of them evicted within ``watched_s``.
+        Step i adds starts to the evicted at rate 1 while the time goes from c_i - e to c_i - t_i; the evicted
+        measure is the running sum of those slopes. Needs half of them evicted within ``watched_s``.
         """
         total = self.steps.starts_s(watched_s)
         begins, ends, crossings = self._cut_starts(total)
@@ -123,7 +126,7 @@ class Passages:
         return float(np.interp(total / 2, evicted, knots))
 
     def _cut_starts(self, until_s: float) -> tuple[Floats, Floats, Floats]:
-        """Begins, ends and crossings of the steps, cut to starts before ``until_s``."""
+        """Returns begins, ends and crossings of the steps, cut to starts before ``until_s``."""
         size = int(np.searchsorted(self.steps.begins_s, until_s, side="left"))
         ends = np.minimum(self.steps.ends_s[:size], until_s)
         return self.steps.begins_s[:size], ends, self.crossings_s[:size]
@@ -132,7 +135,8 @@ class Passages:
 def survival_and_uptime(
     begins_s: Floats, ends_s: Floats, crossings_s: Floats, horizon_s: float, total_s: float
 ) -> tuple[float, float]:
-    """P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``, in these and other steps.
+    """Returns P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``, in these and other
+    steps.
 
     Of step i the starts in [x, e) are evicted in time, where e is the step's end or, if sooner, the last
     start watched, and x = max(t_i, c_i - h). Each loses h - T = h - c_i + s of the horizon, on average over

@@ -1,15 +1,16 @@
-"""Beta from recorded prices alone: a machine is evicted when the price exceeds its bid (Harlap 4.3.1).
+"""Estimates beta from recorded prices alone: a machine is evicted when the price exceeds its bid (Harlap
+4.3.1).
 
-Only sound where the price clears by bid (AWS until November 2017); elsewhere evictions follow capacity,
-which prices do not show.
+Only sound where the price clears by bid (AWS until November 2017); elsewhere evictions follow capacity, which
+prices do not show.
 
     s            a start instant: any moment whose window lies in the known history
     p(s)         the price it is granted at
     delta        its bid is p(s) + delta
     T(s)         time to eviction: from s to the first later step whose price exceeds the bid
 
-Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` does the sums). A price
-holds until the next one recorded, gaps included.
+Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` does the sums). A price holds
+until the next one recorded, gaps included.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 _Question: TypeAlias = tuple[Market, float, float]
-"""(market, bid delta, horizon in seconds)."""
+"""A market, a bid delta, and a horizon in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceCrossing:
-    """The papers' estimator. Starts count only if ``window_s`` and the horizon both fit before now.
+    """Implements the papers' estimator.
+
+    Starts count only if ``window_s`` and the horizon both fit before now.
 
     One set of starts for all horizons up to ``window_s`` makes beta grow with the horizon.
     """
@@ -42,13 +45,16 @@ class PriceCrossing:
     """Whole series that many histories are the begin of: saves a replay time, and changes no answer."""
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
-        """Learn from the rows of ``history`` with time <= ``now``. Lazy: a market costs when asked about."""
+        """Learns from the rows of ``history`` with time <= ``now``.
+
+        Lazy: a market costs time when first needed.
+        """
         return FittedPriceCrossing(self, history.as_of(now), now)
 
 
 @dataclass(frozen=True, slots=True)
 class FittedPriceCrossing:
-    """Answers of ``PriceCrossing``, computed when first asked for and remembered.
+    """Gives the answers of ``PriceCrossing``, computed when first needed and cached.
 
     ``age_s`` is ignored: a start says how long its price level had lasted, not how old a machine was.
     """
@@ -63,22 +69,22 @@ class FittedPriceCrossing:
     _chances: dict[tuple[Market, ...], ScalarAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
-        """1 - beta; 0 for a negative delta, and where no start is known."""
+        """Returns 1 - beta; 0 for a negative delta, and where no start is known."""
         return self._look_up(market, bid_delta, horizon_s)[0]
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
-        """Beta: share of the starts whose price exceeds their bid within ``horizon_s``."""
+        """Returns beta: the share of the starts whose price exceeds their bid within ``horizon_s``."""
         return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
-        """Mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
+        """Returns the mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
         return Seconds(self._look_up(market, bid_delta, horizon_s)[1])
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
-        """Median of T over the starts that were watched long enough; 0 for a negative delta.
+        """Returns the median of T over the starts that were watched long enough; 0 for a negative delta.
 
-        How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of
-        the starts are evicted. None where the history shows no such window.
+        How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of the
+        starts are evicted. None where the history shows no such window.
         """
         if bid_delta < 0:
             return Seconds(0.0)
@@ -91,7 +97,9 @@ class FittedPriceCrossing:
         return None
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
-        """Span of the known prices, and the measure of the starts behind answers for ``horizon_s``."""
+        """Returns the span of the known prices, and the measure of the starts behind answers for
+        ``horizon_s``.
+        """
         steps = self._steps_of(market)
         times = self.history.series(market).times
         return Evidence(
@@ -102,7 +110,9 @@ class FittedPriceCrossing:
         )
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
-        """See ``Estimates.beta``; the interval is what the coming week should keep to (``confidence.py``)."""
+        """Returns ``Estimates.beta`` with the interval that the coming week should keep to
+        (``confidence.py``).
+        """
         evidence = self.evidence(market, horizon_s)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, evidence)
@@ -110,13 +120,13 @@ class FittedPriceCrossing:
         return Beta(share.value, share.low, share.high, evidence)
 
     def survival_batch(self, markets: tuple[Market, ...]) -> ScalarAdapter:
-        """Of ``markets``, in bulk (``decision_batch.BulkMarkets``)."""
+        """Answers about ``markets`` in bulk (``decision_batch.BulkMarkets``)."""
         if markets not in self._chances:
             self._chances[markets] = ScalarAdapter(self, markets)
         return self._chances[markets]
 
     def _look_up(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
-        """(survival, expected uptime)."""
+        """Returns (survival, expected uptime)."""
         key = (market, bid_delta, horizon_s)
         if key not in self._answers:
             total_s = self._steps_of(market).starts_s(self._watched_s(horizon_s))
@@ -125,7 +135,7 @@ class FittedPriceCrossing:
         return self._answers[key]
 
     def _compute_answer(self, market: Market, bid_delta: float, horizon_s: float) -> tuple[float, float]:
-        """Where some start is known."""
+        """Computes the answer where some start is known."""
         watched_s = self._watched_s(horizon_s)
         total_s = self._steps_of(market).starts_s(watched_s)
         soon = self._crossing_index(market).survival_and_uptime(bid_delta, horizon_s, total_s)
@@ -136,7 +146,7 @@ class FittedPriceCrossing:
         )
 
     def _crossing_index(self, market: Market) -> CrossingIndex:
-        """Of the whole series, where that is at hand and begins with what is known here."""
+        """Returns the index of the whole series, where there is one that begins with what is known here."""
         if market not in self._found:
             steps, whole = self._steps_of(market), self.model.recorded.get(market)
             at_hand = whole is not None and whole.begins_with(steps)

@@ -1,9 +1,9 @@
-"""Sparse tables of maxima: where a series first exceeds a level, for very many places of it at once.
+"""Builds sparse tables of maxima: they find where a series first exceeds a level, for many places at once.
 
     M_k[i]    the highest of the 2**k values from i on
 
-What comes first above a level is found by leaps: the largest that meets nothing higher, then half as far,
-down to a single place (Bender and Farach-Colton, LATIN 2000). Refuses to know prices and times.
+The first value above a level is found by leaps: the largest that meets nothing higher, then half as far, down
+to a single place (Bender and Farach-Colton, LATIN 2000). Knows no prices and no times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bidbrain.arrays import Floats, Indices
 
 
 def sparse_table(values: Floats, longest: int) -> list[Floats]:
-    """M_0, M_1 ... for windows of up to ``longest`` values, each of the shape of ``values`` (n,).
+    """Returns M_0, M_1 ... for windows of up to ``longest`` values, each of the shape of ``values`` (n,).
 
     Windows that reach past the end are cut there.
     """
@@ -26,7 +26,7 @@ def sparse_table(values: Floats, longest: int) -> list[Floats]:
 
 
 def widen_table(levels: list[Floats], longest: int) -> None:
-    """Adds to a sparse table what windows of up to ``longest`` values lack."""
+    """Adds to a sparse table the levels that windows of up to ``longest`` values need."""
     width = 1 << (len(levels) - 1)
     while width < longest:
         wider = levels[-1].copy()
@@ -36,7 +36,8 @@ def widen_table(levels: list[Floats], longest: int) -> None:
 
 
 def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers: int) -> Indices:
-    """The first place from ``ahead`` (k,) on with a value above ``levels`` (k,); the last one where none is.
+    """Returns the first place from ``ahead`` (k,) on with a value above ``levels`` (k,); the last one if none
+    is.
 
     Exact where that is less than 2**``powers`` places ahead; else some place at least as far.
     """

@@ -17,8 +17,8 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable
-from pricing_data.feeds.base import Kind, Page, Part
-from pricing_data.feeds.quarantine import Reading, reading_a_row, stumbled
+from pricing_data.feeds.base import FeedPart, Page, PartKind
+from pricing_data.feeds.quarantine import PartReading, describe_flaw, reading_a_row
 from pricing_data.formats.batches import Rate, RateBatch
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant, Seconds
@@ -29,7 +29,7 @@ MONTH_S: Final = Seconds(30.0 * 24 * HOUR_S)
 _TIMEOUT_S: Final = 60.0
 _LABEL: Final = re.compile(r"(?:<(?P<below>\d+)|>(?P<above>\d+)|(?P<low>\d+)-(?P<high>\d+))%")
 _Band = tuple[float, float]
-_PART: Final = Part("aws", Kind.RATES, "all regions", SOURCE)
+_PART: Final = FeedPart("aws", PartKind.RATES, "all regions", SOURCE)
 
 
 class AwsAdvisorFeed:
@@ -42,38 +42,38 @@ class AwsAdvisorFeed:
         self._now = now
         self._address = address
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         """One: the file."""
         return (_PART,)
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """The file as it is today, for the month until it was written."""
-        content, written = self._file()
-        observed, reading = self._now(), Reading(part)
+        content, written = self._download_file()
+        observed, reading = self._now(), PartReading(part)
         try:
-            rates = tuple(_rates(json.loads(content), written or observed, observed, reading))
+            rates = tuple(_read_rates(json.loads(content), written or observed, observed, reading))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            found = f"a file that is not the advisor's: {stumbled(error)}"[:300]
+            found = f"a file that is not the advisor's: {describe_flaw(error)}"[:300]
             raise FeedBroken(self._address, found, "Check the address, or fetch again later") from error
         reading.understood = len(rates)
         batches = (RateBatch(SOURCE, rates),) if rates else ()
-        yield Page(len(rates), (*batches, *reading.batches(observed)), left_out=reading.left_out)
-        reading.check()
+        yield Page(len(rates), (*batches, *reading.take_batches(observed)), left_out=reading.left_out)
+        reading.check_understood()
 
-    def _file(self) -> tuple[bytes, Instant | None]:
+    def _download_file(self) -> tuple[bytes, Instant | None]:
         """Its content, and when it was written where the server says so."""
         try:
             with urllib.request.urlopen(self._address, timeout=_TIMEOUT_S) as answer:
-                return answer.read(), _instant(answer.headers["Last-Modified"])
+                return answer.read(), _parse_modified(answer.headers["Last-Modified"])
         except urllib.error.HTTPError as error:
             error.close()
-            raise self._refusal(error) from error
+            raise self._http_error(error) from error
         except (OSError, HTTPException, ValueError) as error:
             said = str(error) or type(error).__name__
             advice = "Check the connection and the address, then fetch again"
             raise FeedUnreachable(self._address, said, advice) from error
 
-    def _refusal(self, error: urllib.error.HTTPError) -> FeedError:
+    def _http_error(self, error: urllib.error.HTTPError) -> FeedError:
         said = f"HTTP {error.code} {error.reason}"
         if error.code == 429:
             return FeedThrottled(self._address, said, "Fetch again later")
@@ -82,7 +82,7 @@ class AwsAdvisorFeed:
         return FeedBroken(self._address, said, "Check the address")
 
 
-def _instant(text: str | None) -> Instant | None:
+def _parse_modified(text: str | None) -> Instant | None:
     if text is None:
         return None
     try:
@@ -91,12 +91,14 @@ def _instant(text: str | None) -> Instant | None:
         return None  # then it counts as written when it was read
 
 
-def _rates(content: dict[str, Any], end: Instant, observed: Instant, reading: Reading) -> Iterator[Rate]:
-    bands = {entry["index"]: _band(entry["label"]) for entry in content["ranges"]}
+def _read_rates(
+    content: dict[str, Any], end: Instant, observed: Instant, reading: PartReading
+) -> Iterator[Rate]:
+    bands = {entry["index"]: _parse_band(entry["label"]) for entry in content["ranges"]}
     begin = Instant(end - int(MONTH_S))
     for region, systems in content["spot_advisor"].items():
         for name, found in systems.get("Linux", {}).items():
-            band = reading.of((region, name, found), partial(_band_of, bands))
+            band = reading.read_row((region, name, found), partial(_band_of, bands))
             if band is not None:
                 yield Rate(Market("aws", region, region, name), begin, end, *band, MONTH_S, observed)
 
@@ -106,7 +108,7 @@ def _band_of(bands: Mapping[int, _Band], row: tuple[str, str, dict[str, Any]]) -
         return bands[row[2]["r"]]
 
 
-def _band(label: str) -> _Band:
+def _parse_band(label: str) -> _Band:
     """The ends of "<5%", "5-10%" or ">20%", as fractions."""
     match = _LABEL.fullmatch(label)
     if match is None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from pricing_data.feeds.aws.client import Answer, answers
-from pricing_data.feeds.base import Page, Part
-from pricing_data.feeds.quarantine import Reading, reading_a_row
+from pricing_data.feeds.aws.client import Answer, all_pages
+from pricing_data.feeds.base import FeedPart, Page
+from pricing_data.feeds.quarantine import PartReading, reading_a_row
 from pricing_data.formats.batches import ListPrice, OnDemandBatch, TypeBatch, TypeRow
 from pricing_data.model.market import InstanceType
 from pricing_data.model.units import Instant, UsdPerHour, parse_instant
@@ -31,18 +31,18 @@ _WANTED: Final = {
 }
 
 
-def type_pages(describe: Callable[..., Answer], part: Part, now: Callable[[], Instant]) -> Iterator[Page]:
+def type_pages(describe: Callable[..., Answer], part: FeedPart, now: Callable[[], Instant]) -> Iterator[Page]:
     """The instance types of the region ``part`` is named after."""
-    reading, rows = Reading(part), list[TypeRow]()
-    for answer in answers(f"aws {part.name} DescribeInstanceTypes", describe, MaxResults=_PAGE_ROWS):
+    reading, rows = PartReading(part), list[TypeRow]()
+    for answer in all_pages(f"aws {part.name} DescribeInstanceTypes", describe, MaxResults=_PAGE_ROWS):
         offered = answer.get("InstanceTypes") or ()
-        found = (reading.of(one, _type_row) for one in offered)
+        found = (reading.read_row(one, _type_row) for one in offered)
         rows += [row for row in found if row is not None]
         yield Page(rows=len(offered))
     reading.understood = len(rows)
     types = (TypeBatch(TYPES_SOURCE, tuple(rows), now()),) if rows else ()
-    yield Page(0, (*types, *reading.batches(now())), f"{len(rows)} types", reading.left_out)
-    reading.check()
+    yield Page(0, (*types, *reading.take_batches(now())), f"{len(rows)} types", reading.left_out)
+    reading.check_understood()
 
 
 def _type_row(described: Answer) -> TypeRow:
@@ -61,15 +61,15 @@ def _type_row(described: Answer) -> TypeRow:
 
 
 def on_demand_pages(
-    products: Callable[..., Answer], part: Part, now: Callable[[], Instant]
+    products: Callable[..., Answer], part: FeedPart, now: Callable[[], Instant]
 ) -> Iterator[Page]:
     """The on-demand list prices of the region ``part`` is named after."""
-    reading, prices, region = Reading(part), list[ListPrice](), part.name
+    reading, prices, region = PartReading(part), list[ListPrice](), part.name
     filters = [
         {"Type": "TERM_MATCH", "Field": name, "Value": value}
         for name, value in {**_WANTED, "regionCode": region}.items()
     ]
-    for answer in answers(
+    for answer in all_pages(
         f"aws {region} GetProducts",
         products,
         ServiceCode="AmazonEC2",
@@ -79,14 +79,14 @@ def on_demand_pages(
     ):
         listed = answer.get("PriceList") or ()
         for text in listed:
-            found = reading.of(text, partial(_list_prices, region))
+            found = reading.read_row(text, partial(_list_prices, region))
             if found is not None:
                 reading.understood += 1
                 prices += found
         yield Page(rows=len(listed))
     stored = (OnDemandBatch(ON_DEMAND_SOURCE, tuple(prices), now()),) if prices else ()
-    yield Page(0, (*stored, *reading.batches(now())), f"{len(prices)} prices", reading.left_out)
-    reading.check()
+    yield Page(0, (*stored, *reading.take_batches(now())), f"{len(prices)} prices", reading.left_out)
+    reading.check_understood()
 
 
 def _list_prices(region: str, text: str) -> tuple[ListPrice, ...]:

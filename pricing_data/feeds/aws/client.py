@@ -1,7 +1,7 @@
 """boto3 as the AWS feed uses it: one session, its clients, pages with a guard, errors by what to do next.
 
-The only module that knows botocore's exceptions. boto3 is imported when a ``Sdk`` is made. Timestamps in
-answers stay the text that AWS sent, as in AWS's own command line: parsing them one by one costs more than
+The only module that knows botocore's exceptions. boto3 is imported when a ``AwsSession`` is made. Timestamps
+in answers stay the text that AWS sent, as in AWS's own command line: parsing them one by one costs more than
 all the rest of a page.
 """
 
@@ -100,7 +100,7 @@ class AwsSettings:
     read_timeout_s: float = 60.0
 
 
-class Sdk:
+class AwsSession:
     """A boto3 session with credentials. Raises FeedUnavailable where there is none to be had."""
 
     def __init__(self, settings: AwsSettings) -> None:
@@ -120,14 +120,14 @@ class Sdk:
             read_timeout=settings.read_timeout_s,
         )
         self._making = threading.Lock()  # a session makes one client at a time
-        with translated("aws"):
+        with translating_errors("aws"):
             self._session: Any = boto3.Session(botocore_session=core)
             if self._session.get_credentials() is None:
                 raise FeedUnavailable("aws", "there are no credentials", _SET_UP)
 
-    def client(self, service: str, region: str) -> Any:
+    def make_client(self, service: str, region: str) -> Any:
         """A client of ``service``, for one thread or many."""
-        with self._making, translated(f"aws {region}"):
+        with self._making, translating_errors(f"aws {region}"):
             return self._session.client(
                 service,
                 region_name=region,
@@ -140,11 +140,11 @@ def _as_it_came(text: str) -> str:
     return text
 
 
-def answers(where: str, method: Callable[..., Answer], **asked: object) -> Iterator[Answer]:
+def all_pages(where: str, method: Callable[..., Answer], **asked: object) -> Iterator[Answer]:
     """All pages of a call. A page may be short or empty and still not be the last: only the token tells."""
     token, seen = "", set[str]()
     while True:
-        with translated(where):
+        with translating_errors(where):
             answer = method(**asked, **({"NextToken": token} if token else {}))
         yield answer
         token = answer.get("NextToken") or ""
@@ -156,7 +156,7 @@ def answers(where: str, method: Callable[..., Answer], **asked: object) -> Itera
         seen.add(token)
 
 
-class translated:  # noqa: N801 - reads as the statement it makes: with translated(where): ...
+class translating_errors:  # noqa: N801 - reads as the statement it makes: with translated(where): ...
     """Within it, whatever botocore raises is a FeedError, chained."""
 
     __slots__ = ("where",)
@@ -170,17 +170,17 @@ class translated:  # noqa: N801 - reads as the statement it makes: with translat
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, FeedError):
             return
-        known = _translation(self.where, error)
+        known = _translate_error(self.where, error)
         if known is not None:
             raise known from error
 
 
-def _translation(where: str, error: BaseException) -> FeedError | None:
+def _translate_error(where: str, error: BaseException) -> FeedError | None:
     """None for what is no error of AWS or of the way there: a bug, or an interrupt."""
     from botocore import exceptions, parsers
 
     if isinstance(error, exceptions.ClientError):
-        return _refusal(where, error.response)
+        return _refusal_error(where, error.response)
     said = " ".join(str(error).split())[:300]
     if isinstance(error, exceptions.UnauthorizedSSOTokenError | exceptions.TokenRetrievalError):
         return CredentialsExpired(where, said, "Log in again, for instance with 'aws sso login'")
@@ -204,7 +204,7 @@ def _translation(where: str, error: BaseException) -> FeedError | None:
     return None
 
 
-def _refusal(where: str, response: Mapping[str, Any]) -> FeedError:
+def _refusal_error(where: str, response: Mapping[str, Any]) -> FeedError:
     """By AWS's error code, and by the HTTP status where the code is unknown."""
     error = response.get("Error", {})
     code = str(error.get("Code", ""))

@@ -13,13 +13,13 @@ from typing import Final
 
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
 from pricing_data.feeds.aws import catalogue, spot_prices
-from pricing_data.feeds.aws.client import AwsSettings, Sdk, translated
-from pricing_data.feeds.base import Kind, Page, Part, of_some
+from pricing_data.feeds.aws.client import AwsSession, AwsSettings, translating_errors
+from pricing_data.feeds.base import FeedPart, Page, PartKind, narrowed_source
 from pricing_data.model.units import Instant
 
 _SOURCES: Final = {
-    Kind.TYPES: catalogue.TYPES_SOURCE,
-    Kind.ON_DEMAND: catalogue.ON_DEMAND_SOURCE,
+    PartKind.TYPES: catalogue.TYPES_SOURCE,
+    PartKind.ON_DEMAND: catalogue.ON_DEMAND_SOURCE,
 }
 _PRICE_LIST_REGION: Final = "us-east-1"
 """The Price List speaks of all regions and is served from a few."""
@@ -34,10 +34,10 @@ class AwsFeed:
     def __init__(self, now: Callable[[], Instant], settings: AwsSettings | None = None) -> None:
         self._now = now
         self._settings = settings or AwsSettings()
-        self._made: Sdk | None = None
+        self._made: AwsSession | None = None
         self._making = threading.Lock()
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         """Prices first: a fetch that is cut short has got what changes most.
 
         Those of some types or zones are a source of their own, and fetched whole: going on from the newest of
@@ -45,20 +45,20 @@ class AwsFeed:
         """
         wanted = self._settings
         regions = wanted.regions or self._enabled_regions()
-        source = of_some(spot_prices.SOURCE, wanted.zones, wanted.types)
+        source = narrowed_source(spot_prices.SOURCE, wanted.zones, wanted.types)
         whole = source == spot_prices.SOURCE
-        prices = (Part("aws", Kind.PRICES, name, source, name if whole else None) for name in regions)
+        prices = (FeedPart("aws", PartKind.PRICES, name, source, name if whole else None) for name in regions)
         others = (
-            Part("aws", kind, region, source) for kind, source in _SOURCES.items() for region in regions
+            FeedPart("aws", kind, region, source) for kind, source in _SOURCES.items() for region in regions
         )
         return (*prices, *others)
 
     def _enabled_regions(self) -> tuple[str, ...]:
         home = self._settings.home_region
         where = f"aws {home} DescribeRegions"
-        client = self._sdk().client("ec2", home)
+        client = self._open_session().make_client("ec2", home)
         try:
-            with translated(where):
+            with translating_errors(where):
                 answer = client.describe_regions(AllRegions=False)
         except RegionRefused as error:
             advice = "Allow ec2:DescribeRegions, or name the regions to fetch, or log in as somebody else"
@@ -68,18 +68,18 @@ class AwsFeed:
             raise FeedBroken(where, f"the regions {names}", "Name the regions to fetch")
         return tuple(names)
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """One region's prices, types or on-demand prices; only prices go on from ``since``."""
-        if part.kind is Kind.ON_DEMAND:
-            client = self._sdk().client("pricing", _PRICE_LIST_REGION)
+        if part.kind is PartKind.ON_DEMAND:
+            client = self._open_session().make_client("pricing", _PRICE_LIST_REGION)
             return catalogue.on_demand_pages(client.get_products, part, self._now)
-        client = self._sdk().client("ec2", part.name)
-        if part.kind is Kind.TYPES:
+        client = self._open_session().make_client("ec2", part.name)
+        if part.kind is PartKind.TYPES:
             return catalogue.type_pages(client.describe_instance_types, part, self._now)
-        ask = partial(client.describe_spot_price_history, **self._narrowing())
-        return spot_prices.pages(ask, part, since, self._now)
+        ask = partial(client.describe_spot_price_history, **self._price_filters())
+        return spot_prices.price_pages(ask, part, since, self._now)
 
-    def _narrowing(self) -> dict[str, object]:
+    def _price_filters(self) -> dict[str, object]:
         """What is asked of the price history beyond its region and time."""
         zones, types = self._settings.zones, self._settings.types
         asked: dict[str, object] = {"InstanceTypes": list(types)} if types else {}
@@ -87,8 +87,8 @@ class AwsFeed:
             asked["Filters"] = [{"Name": "availability-zone", "Values": list(zones)}]
         return asked
 
-    def _sdk(self) -> Sdk:
+    def _open_session(self) -> AwsSession:
         with self._making:
             if self._made is None:
-                self._made = Sdk(self._settings)
+                self._made = AwsSession(self._settings)
             return self._made

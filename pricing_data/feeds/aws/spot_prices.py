@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from pricing_data.feeds.aws.client import Answer, answers
-from pricing_data.feeds.base import AnyBatch, Page, Part
-from pricing_data.feeds.quarantine import Reading, reading_a_row
+from pricing_data.feeds.aws.client import Answer, all_pages
+from pricing_data.feeds.base import AnyBatch, FeedPart, Page
+from pricing_data.feeds.quarantine import PartReading, reading_a_row
 from pricing_data.formats.batches import Batch
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import Market, Prices, Times
@@ -39,33 +39,33 @@ _Name = tuple[str, str]
 """(zone, instance type)"""
 
 
-def pages(
-    describe: Callable[..., Answer], part: Part, since: Instant | None, now: Callable[[], Instant]
+def price_pages(
+    describe: Callable[..., Answer], part: FeedPart, since: Instant | None, now: Callable[[], Instant]
 ) -> Iterator[Page]:
     """All of the region ``part`` is named after, from ``since`` to now; without it, all that AWS keeps.
 
     Raises FeedBroken at the end where there were rows and no one of them is a price row.
     """
-    until, reading = now(), Reading(part)
+    until, reading = now(), PartReading(part)
     oldest = until - KEPT_S
     begin = oldest if since is None else min(max(since - OVERLAP_S, oldest), until)
     while True:
         end = min(begin + SPAN_S, until)
-        yield from _span(describe, _Gathered(part, reading), Instant(begin), Instant(end), now)
+        yield from _span_pages(describe, _SpanRows(part, reading), Instant(begin), Instant(end), now)
         if end >= until:
-            reading.check()
+            reading.check_understood()
             return
         begin = end
 
 
-def _span(
+def _span_pages(
     describe: Callable[..., Answer],
-    gathered: _Gathered,
+    gathered: _SpanRows,
     begin: Instant,
     end: Instant,
     now: Callable[[], Instant],
 ) -> Iterator[Page]:
-    for answer in answers(
+    for answer in all_pages(
         f"aws {gathered.region} DescribeSpotPriceHistory",
         describe,
         StartTime=dt.datetime.fromtimestamp(begin, dt.UTC),
@@ -73,15 +73,15 @@ def _span(
         ProductDescriptions=list(PRODUCTS),
         MaxResults=PAGE_ROWS,
     ):
-        yield Page(rows=gathered.take(answer, now()))
-    batches: tuple[AnyBatch, ...] = (*gathered.batches(), *gathered.reading.batches(now()))
+        yield Page(rows=gathered.add_answer(answer, now()))
+    batches: tuple[AnyBatch, ...] = (*gathered.as_batches(), *gathered.reading.take_batches(now()))
     yield Page(0, batches, f"up to {format_instant(end)}", gathered.reading.left_out)
 
 
-class _Gathered:
+class _SpanRows:
     """The rows of one span, column by column."""
 
-    def __init__(self, part: Part, reading: Reading) -> None:
+    def __init__(self, part: FeedPart, reading: PartReading) -> None:
         self.region = part.name
         self._source = part.source
         self.reading = reading
@@ -91,14 +91,14 @@ class _Gathered:
         self._prices: list[Prices] = []
         self._observed: list[Times] = []
 
-    def take(self, answer: Answer, observed: Instant) -> int:
+    def add_answer(self, answer: Answer, observed: Instant) -> int:
         """Add the rows of one answer; returns how many it had."""
         rows = answer.get("SpotPriceHistory") or ()
         try:
-            names, times, prices = _columns(rows)
+            names, times, prices = _parse_columns(rows)
         except (KeyError, ValueError, OverflowError):  # at least one is none: find out which
-            sound = [row for row in rows if self.reading.of(row, _sound)]
-            names, times, prices = _columns(sound)
+            sound = [row for row in rows if self.reading.read_row(row, _is_price_row)]
+            names, times, prices = _parse_columns(sound)
         self.reading.understood += len(names)
         code_of = self._codes_of
         self._codes += [code_of.setdefault(name, len(code_of)) for name in names]
@@ -107,7 +107,7 @@ class _Gathered:
         self._observed.append(np.full(len(names), observed, np.int64))
         return len(rows)
 
-    def batches(self) -> tuple[Batch, ...]:
+    def as_batches(self) -> tuple[Batch, ...]:
         """All rows as one batch; none where there was no row."""
         if not self._codes:
             return ()
@@ -125,23 +125,23 @@ class _Gathered:
         )
 
 
-def _columns(rows: Sequence[Answer]) -> tuple[list[_Name], Times, Prices]:
+def _parse_columns(rows: Sequence[Answer]) -> tuple[list[_Name], Times, Prices]:
     """Raises KeyError, ValueError or OverflowError where one of ``rows`` is no price row."""
     names = [(row["AvailabilityZone"], row["InstanceType"]) for row in rows]
-    times = _times([row["Timestamp"] for row in rows])
+    times = _parse_times([row["Timestamp"] for row in rows])
     prices = np.array([float(row["SpotPrice"]) for row in rows], np.float64)
     if np.isnan(prices).any():
         raise ValueError("its SpotPrice is not a number")
     return names, times, prices
 
 
-def _sound(row: Answer) -> bool:
+def _is_price_row(row: Answer) -> bool:
     with reading_a_row():
-        _columns([row])
+        _parse_columns([row])
     return True
 
 
-def _times(texts: Sequence[str]) -> Times:
+def _parse_times(texts: Sequence[str]) -> Times:
     """Whole seconds; AWS writes milliseconds and means none."""
     if all(len(text) > _SECONDS and text[-1] == "Z" for text in texts):
         try:

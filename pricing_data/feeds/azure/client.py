@@ -23,7 +23,7 @@ from pricing_data.errors import (
     RegionRefused,
 )
 from pricing_data.feeds.azure.rows import Size
-from pricing_data.feeds.quarantine import quoted
+from pricing_data.feeds.quarantine import short_text
 
 _ROWS_A_PAGE: Final = 1000
 _LOG_IN: Final = "Log in with: az login"
@@ -33,7 +33,7 @@ _LATER: Final = "Fetch again later"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class GraphPage:
     """One answer of Resource Graph."""
 
     rows: tuple[Mapping[str, Any], ...]
@@ -59,7 +59,7 @@ class AzureClient:
         options: dict[str, Any] = {"retry_total": 0, "base_url": endpoint}
         if policy is not None:
             options["authentication_policy"] = policy
-        with _translated("azure"):
+        with _translating_errors("azure"):
             self._credentials = credentials or _from_environment()
             self._graph = ResourceGraphClient(self._credentials, **options)
         self._compute: Callable[[str], Any] = lambda subscription: ComputeManagementClient(
@@ -70,7 +70,7 @@ class AzureClient:
         """Its connections."""
         self._graph.close()
 
-    def query(self, where: str, kusto: str, subscriptions: tuple[str, ...], token: str) -> Rows:
+    def query_graph(self, where: str, kusto: str, subscriptions: tuple[str, ...], token: str) -> GraphPage:
         """One page of a Resource Graph query; over the whole tenant where ``subscriptions`` is empty."""
         from azure.mgmt.resourcegraph import models
 
@@ -84,21 +84,21 @@ class AzureClient:
             headers.update({name.lower(): text for name, text in response.http_response.headers.items()})
             return answer
 
-        with _translated(where):
+        with _translating_errors(where):
             found = self._graph.resources(request, cls=keep_headers)
             rows: Any = found.data
             total = found.total_records
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise FeedBroken(where, f"an answer without a list of rows: {quoted(rows)}", _LATER)
+            raise FeedBroken(where, f"an answer without a list of rows: {short_text(rows)}", _LATER)
         wait_s = _quota_wait_s(headers) or 0.0 if headers.get(_REMAINING) == "0" else 0.0
         truncated = str(found.result_truncated).lower() == "true"
-        return Rows(tuple(rows), found.skip_token or "", int(total or 0), truncated, wait_s)
+        return GraphPage(tuple(rows), found.skip_token or "", int(total or 0), truncated, wait_s)
 
-    def sizes(self, subscription: str, region: str | None, link: str) -> tuple[list[Size], int, str]:
+    def list_sizes(self, subscription: str, region: str | None, link: str) -> tuple[list[Size], int, str]:
         """One page of the VM sizes, how many SKUs of all kinds it listed, and the link to the next."""
         where = f"azure VM sizes of {subscription}"
         wanted = f"location eq '{region}'" if region else None
-        with _translated(where):
+        with _translating_errors(where):
             with self._compute(subscription) as compute:
                 pages = compute.resource_skus.list(filter=wanted).by_page(link or None)
                 skus = list(next(pages))
@@ -125,7 +125,7 @@ def _quota_wait_s(headers: Mapping[str, str]) -> float | None:
 
 
 @contextmanager
-def _translated(where: str) -> Iterator[None]:
+def _translating_errors(where: str) -> Iterator[None]:
     """SDK errors become ours. What the parsers of an answer raise means that the answer is malformed."""
     from azure.core import exceptions
 
@@ -138,7 +138,7 @@ def _translated(where: str) -> Iterator[None]:
     except exceptions.DecodeError as error:
         raise FeedBroken(where, f"an answer that cannot be read ({str(error)[:200]})", _LATER) from error
     except exceptions.HttpResponseError as error:
-        raise _refusal(where, error) from error
+        raise _refusal_error(where, error) from error
     except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         found = f"no whole answer ({type(error).__name__}: {str(error)[:100]})"
         raise FeedUnreachable(where, found, "Check the connection and fetch again") from error
@@ -147,7 +147,7 @@ def _translated(where: str) -> Iterator[None]:
         raise FeedBroken(where, found, "Update the SDK, or fetch again later") from error
 
 
-def _refusal(where: str, error: Any) -> FeedError:
+def _refusal_error(where: str, error: Any) -> FeedError:
     """What to do about an answer that says no."""
     status, response = error.status_code, error.response
     if status is None:  # it did not come to a question: every way to log in was tried

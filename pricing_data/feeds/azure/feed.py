@@ -17,10 +17,10 @@ import numpy as np
 
 from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
 from pricing_data.feeds.azure import rows as azure_rows
-from pricing_data.feeds.azure.client import AzureClient, Rows
+from pricing_data.feeds.azure.client import AzureClient, GraphPage
 from pricing_data.feeds.azure.rows import Size
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
-from pricing_data.feeds.quarantine import Reading
+from pricing_data.feeds.base import AnyBatch, FeedPart, Page, PartKind, narrowed_source
+from pricing_data.feeds.quarantine import PartReading
 from pricing_data.feeds.retry import PageTokens, Retries
 from pricing_data.formats.batches import Batch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.formats.layouts import Semantics
@@ -60,25 +60,25 @@ class AzureFeed:
         self._settings = settings or AzureSettings()
         self._retries = self._settings.retries or Retries()
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         subscriptions = self._settings.subscriptions or self._found_subscriptions()
         return (
-            Part("azure", Kind.PRICES, "history", of_some(HISTORY, self._settings.sizes)),
-            Part("azure", Kind.RATES, "all regions", RATES),
-            *(Part("azure", Kind.TYPES, subscription, SIZES) for subscription in subscriptions),
+            FeedPart("azure", PartKind.PRICES, "history", narrowed_source(HISTORY, self._settings.sizes)),
+            FeedPart("azure", PartKind.RATES, "all regions", RATES),
+            *(FeedPart("azure", PartKind.TYPES, subscription, SIZES) for subscription in subscriptions),
         )
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """Every part is fetched whole: 90 days of a market are one row, old and new prices together."""
         observed = self._now()
         if part.source == SIZES:
-            yield from self._sizes(part, observed)
+            yield from self._fetch_sizes(part, observed)
         elif part.source == RATES:
-            yield from self._rates(part, observed)
+            yield from self._fetch_rates(part, observed)
         else:
-            yield from self._prices(part, observed)
+            yield from self._fetch_prices(part, observed)
 
-    def _client(self) -> closing[AzureClient]:
+    def _open_client(self) -> closing[AzureClient]:
         wanted = self._settings
         return closing(AzureClient(wanted.credentials, wanted.endpoint, wanted.policy))
 
@@ -89,31 +89,31 @@ class AzureFeed:
             " | project subscriptionId | order by subscriptionId asc | limit 1"
         )
         try:
-            pages = list(self._pages(where, query))
+            pages = list(self._query_pages(where, query))
         except RegionRefused as error:
             raise CredentialsRejected(where, error.found, error.advice) from error
         found = (row.get("subscriptionId") for page in pages for row in page.rows)
         return tuple(name for name in found if isinstance(name, str) and name)
 
-    def _pages(self, where: str, query: str) -> Iterator[Rows]:
+    def _query_pages(self, where: str, query: str) -> Iterator[GraphPage]:
         """All answers to a query; raises FeedBroken at the end where rows are missing."""
         tokens, token, count = PageTokens(where), "", 0
-        with self._client() as client:
+        with self._open_client() as client:
             while True:
-                ask = partial(client.query, where, query, self._settings.subscriptions, token)
-                page = self._retries.ask(ask)
+                ask = partial(client.query_graph, where, query, self._settings.subscriptions, token)
+                page = self._retries.ask_again(ask)
                 count += len(page.rows)
                 yield page
                 if not page.token:
                     break
-                token = tokens.fresh(page.token)
+                token = tokens.check_new(page.token)
                 if page.wait_s:
-                    self._retries.pause(page.wait_s)
+                    self._retries.pause_for(page.wait_s)
         if page.truncated or count < page.total:
             found = f"{count} rows came of {page.total}"
             raise FeedBroken(where, found, "They are kept; name regions to ask for less at a time")
 
-    def _where(self, table: str) -> str:
+    def _table_query(self, table: str) -> str:
         query = f"SpotResources | where type =~ '{table}'"
         if self._settings.regions:
             regions = ", ".join(f"'{region}'" for region in self._settings.regions)
@@ -123,68 +123,71 @@ class AzureFeed:
             query += f" | where sku.name in~ ({sizes})"
         return query
 
-    def _prices(self, part: Part, observed: Instant) -> Iterator[Page]:
+    def _fetch_prices(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
         query = (
-            f"{self._where(_PRICE_TABLE)} | where properties.osType =~ 'linux'"
+            f"{self._table_query(_PRICE_TABLE)} | where properties.osType =~ 'linux'"
             " | project skuName = tostring(sku.name), location, spotPrices = properties.spotPrices"
             " | order by skuName asc, location asc"
         )
-        reading = Reading(part)
-        for page in self._pages(str(part), query):
+        reading = PartReading(part)
+        for page in self._query_pages(str(part), query):
             steps: dict[Market, list[tuple[Instant, UsdPerHour]]] = {}
             for row in page.rows:
-                found = reading.of(row, azure_rows.price_history)
+                found = reading.read_row(row, azure_rows.parse_price_history)
                 if found is not None:
                     market, prices, unread = found
                     steps.setdefault(market, []).extend(prices)
                     reading.understood += len(prices)
-                    reading.unread(*unread)
+                    reading.add_unread(*unread)
             batches: tuple[AnyBatch, ...] = (
                 *_price_batch(part.source, steps, observed),
-                *reading.batches(observed),
+                *reading.take_batches(observed),
             )
             yield Page(len(page.rows), batches, f"{reading.understood} prices", reading.left_out)
-        reading.check()
+        reading.check_understood()
 
-    def _rates(self, part: Part, observed: Instant) -> Iterator[Page]:
+    def _fetch_rates(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
         query = (
-            f"{self._where(_RATE_TABLE)} | project skuName = tostring(sku.name), location,"
+            f"{self._table_query(_RATE_TABLE)} | project skuName = tostring(sku.name), location,"
             " spotEvictionRate = tostring(properties.evictionRate) | order by skuName asc, location asc"
         )
-        reading = Reading(part)
-        for page in self._pages(str(part), query):
-            found = (reading.of(row, partial(azure_rows.eviction_rate, now=observed)) for row in page.rows)
+        reading = PartReading(part)
+        for page in self._query_pages(str(part), query):
+            found = (
+                reading.read_row(row, partial(azure_rows.parse_eviction_rate, now=observed))
+                for row in page.rows
+            )
             rates: tuple[Rate, ...] = tuple(rate for rate in found if rate is not None)
             reading.understood += len(rates)
             stored = (RateBatch(RATES, rates),) if rates else ()
-            batches: tuple[AnyBatch, ...] = (*stored, *reading.batches(observed))
+            batches: tuple[AnyBatch, ...] = (*stored, *reading.take_batches(observed))
             yield Page(len(page.rows), batches, f"{reading.understood} rates", reading.left_out)
-        reading.check()
+        reading.check_understood()
 
-    def _sizes(self, part: Part, observed: Instant) -> Iterator[Page]:
-        reading, found = Reading(part), dict[str, TypeRow]()
-        with self._client() as client:
+    def _fetch_sizes(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
+        reading, found = PartReading(part), dict[str, TypeRow]()
+        with self._open_client() as client:
             for region in self._settings.regions or (None,):
-                for sizes, listed in self._listed_sizes(client, part, region):
-                    rows = (reading.of(size, azure_rows.size) for size in sizes)
+                for sizes, listed in self._size_pages(client, part, region):
+                    rows = (reading.read_row(size, azure_rows.parse_size) for size in sizes)
                     found.update({row.instance_type.name: row for row in rows if row is not None})
-                    yield Page(listed, reading.batches(observed))
+                    yield Page(listed, reading.take_batches(observed))
         reading.understood = len(found)
         batches = (TypeBatch(SIZES, tuple(found.values()), observed),) if found else ()
         yield Page(0, batches, f"{len(found)} sizes", reading.left_out)
-        reading.check()
+        reading.check_understood()
 
-    def _listed_sizes(
-        self, client: AzureClient, part: Part, region: str | None
+    def _size_pages(
+        self, client: AzureClient, part: FeedPart, region: str | None
     ) -> Iterator[tuple[list[Size], int]]:
         """All pages of one region's sizes, and how many SKUs of all kinds each had."""
         links, link = PageTokens(str(part)), ""
         while True:
-            sizes, listed, link = self._retries.ask(partial(client.sizes, part.name, region, link))
+            sizes, listed, link = self._retries.ask_again(partial(client.list_sizes, part.name, region, link))
             yield sizes, listed
             if not link:
                 return
-            links.fresh(link)
+            links.check_new(link)
 
 
 def _price_batch(

@@ -19,9 +19,9 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 
 from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable, RegionRefused
-from pricing_data.feeds.azure.rows import Retail, retail
-from pricing_data.feeds.base import AnyBatch, Kind, Page, Part, of_some
-from pricing_data.feeds.quarantine import Reading, quoted
+from pricing_data.feeds.azure.rows import RetailMeter, parse_retail
+from pricing_data.feeds.base import AnyBatch, FeedPart, Page, PartKind, narrowed_source
+from pricing_data.feeds.quarantine import PartReading, short_text
 from pricing_data.feeds.retry import PageTokens, Retries
 from pricing_data.formats.batches import Batch, ListPrice, OnDemandBatch
 from pricing_data.formats.layouts import Semantics
@@ -57,42 +57,42 @@ class AzureRetailFeed:
         self._settings = settings or RetailSettings()
         self._retries = self._settings.retries or Retries()
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         regions = self._settings.regions or (_EVERYWHERE,)
-        source = of_some(SOURCE, self._settings.sizes)
+        source = narrowed_source(SOURCE, self._settings.sizes)
         return tuple(
-            Part("azure", kind, region, source)
-            for kind in (Kind.PRICES, Kind.ON_DEMAND)
+            FeedPart("azure", kind, region, source)
+            for kind in (PartKind.PRICES, PartKind.ON_DEMAND)
             for region in regions
         )
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """All prices in force: the list has no others, so ``since`` changes nothing."""
-        observed, best, reading = self._now(), dict[Market, Retail](), Reading(part)
-        for items in self._pages(part):
+        observed, best, reading = self._now(), dict[Market, RetailMeter](), PartReading(part)
+        for items in self._item_pages(part):
             for item in items:
-                found = reading.of(item, partial(retail, now=observed))
-                if found is not None and found.spot == (part.kind is Kind.PRICES):
+                found = reading.read_row(item, partial(parse_retail, now=observed))
+                if found is not None and found.spot == (part.kind is PartKind.PRICES):
                     known = best.setdefault(found.market, found)
                     best[found.market] = found if found.price < known.price else known
-            yield Page(len(items), reading.batches(observed))
+            yield Page(len(items), reading.take_batches(observed))
         reading.understood = len(best)
-        yield Page(0, _batches(part, best, observed), f"{len(best)} sizes' prices", reading.left_out)
-        reading.check()
+        yield Page(0, _as_batches(part, best, observed), f"{len(best)} sizes' prices", reading.left_out)
+        reading.check_understood()
 
-    def _pages(self, part: Part) -> Iterator[list[dict[str, Any]]]:
+    def _item_pages(self, part: FeedPart) -> Iterator[list[dict[str, Any]]]:
         """The items of every page: of one listing, or of one for each size asked for."""
         links = PageTokens(str(part))
         for size in self._settings.sizes or ("",):
-            link = self._first(part, size)
+            link = self._first_link(part, size)
             while link:
-                answer = self._retries.ask(partial(_get, str(part), links.fresh(link)))
-                items, link = _page(str(part), answer, self._settings.endpoint)
+                answer = self._retries.ask_again(partial(_get_json, str(part), links.check_new(link)))
+                items, link = _parse_page(str(part), answer, self._settings.endpoint)
                 yield items
 
-    def _first(self, part: Part, size: str) -> str:
+    def _first_link(self, part: FeedPart, size: str) -> str:
         wanted = _LINUX_BY_THE_HOUR
-        if part.kind is Kind.PRICES:
+        if part.kind is PartKind.PRICES:
             wanted += " and contains(meterName, 'Spot')"
         if part.name != _EVERYWHERE:
             wanted += f" and armRegionName eq '{part.name}'"
@@ -107,11 +107,11 @@ class AzureRetailFeed:
         return f"{self._settings.endpoint}?{urlencode(query)}"
 
 
-def _batches(part: Part, best: dict[Market, Retail], observed: Instant) -> tuple[AnyBatch, ...]:
+def _as_batches(part: FeedPart, best: dict[Market, RetailMeter], observed: Instant) -> tuple[AnyBatch, ...]:
     found = [best[market] for market in sorted(best)]
     if not found:
         return ()
-    if part.kind is Kind.ON_DEMAND:
+    if part.kind is PartKind.ON_DEMAND:
         listed = (
             ListPrice("azure", one.market.region, one.market.instance_type, one.price, one.effective)
             for one in found
@@ -123,18 +123,18 @@ def _batches(part: Part, best: dict[Market, Retail], observed: Instant) -> tuple
     return (Batch(part.source, Semantics.POLLED, markets, np.arange(len(found)), seen, prices, seen),)
 
 
-def _page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, Any]], str]:
+def _parse_page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, Any]], str]:
     """The items of an answer, and the link to the next ("" at the end)."""
     items = answer.get("Items") if isinstance(answer, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise FeedBroken(where, f"an answer without a list of items: {quoted(answer)}", _LATER)
+        raise FeedBroken(where, f"an answer without a list of items: {short_text(answer)}", _LATER)
     link = answer.get("NextPageLink") or ""
     if not isinstance(link, str) or (link and urlsplit(link).hostname != urlsplit(endpoint).hostname):
-        raise FeedBroken(where, f"a next page that is not of the price list: {quoted(link)}", _LATER)
+        raise FeedBroken(where, f"a next page that is not of the price list: {short_text(link)}", _LATER)
     return items, link
 
 
-def _get(where: str, url: str) -> Any:
+def _get_json(where: str, url: str) -> Any:
     """The JSON behind ``url``."""
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "spotctl"})
     try:
@@ -142,7 +142,7 @@ def _get(where: str, url: str) -> Any:
             content = answer.read()
     except urllib.error.HTTPError as error:
         with error:
-            raise _refusal(where, error) from error
+            raise _http_error(where, error) from error
     except (OSError, http.client.HTTPException) as error:
         found = f"no whole answer ({type(error).__name__}: {str(error)[:100]})"
         raise FeedUnreachable(where, found, "Check the connection and fetch again") from error
@@ -152,7 +152,7 @@ def _get(where: str, url: str) -> Any:
         raise FeedBroken(where, f"an answer that is not JSON ({str(error)[:100]})", _LATER) from error
 
 
-def _refusal(where: str, error: urllib.error.HTTPError) -> FeedError:
+def _http_error(where: str, error: urllib.error.HTTPError) -> FeedError:
     said = f"HTTP {error.code} {error.reason}"
     if error.code == 429:
         asked = error.headers.get("Retry-After", "")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pricing_data.feeds.quarantine import NotUnderstood, raw
+from pricing_data.feeds.quarantine import NotUnderstood, raw_text
 from pricing_data.formats.batches import Rate, TypeRow
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
@@ -55,7 +55,7 @@ _GPU_OF_OLD_SERIES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Retail:
+class RetailMeter:
     """One meter of the price list: Linux, by the hour."""
 
     market: Market
@@ -72,7 +72,7 @@ class Size:
     capabilities: Mapping[str, str]
 
 
-def market(sku: str, location: str) -> Market:
+def azure_market(sku: str, location: str) -> Market:
     region = location.lower().replace(" ", "")
     return Market("azure", region, region, size_name(sku))
 
@@ -98,11 +98,11 @@ def size_name(sku: str) -> str:
     return "_".join(spelled)
 
 
-def retail(item: Json, now: Instant) -> Retail | None:
+def parse_retail(item: Json, now: Instant) -> RetailMeter | None:
     """One item of the price list; None where it is not the price in force of a Linux VM."""
-    product, meter = _text(item, "productName"), _text(item, "meterName")
-    words = f"{meter} {_text(item, 'skuName')}"
-    if _text(item, "type") != "Consumption" or _text(item, "unitOfMeasure") != _HOURLY:
+    product, meter = _read_text(item, "productName"), _read_text(item, "meterName")
+    words = f"{meter} {_read_text(item, 'skuName')}"
+    if _read_text(item, "type") != "Consumption" or _read_text(item, "unitOfMeasure") != _HOURLY:
         return None
     if any(word in product for word in _NO_VIRTUAL_MACHINE) or any(word in words for word in _OTHER_METERS):
         return None
@@ -111,33 +111,35 @@ def retail(item: Json, now: Instant) -> Retail | None:
         raise NotUnderstood("armSkuName or armRegionName is no text")
     if not region or _SIZE.fullmatch(sku) is None:
         return None
-    if _text(item, "currencyCode") != "USD":
+    if _read_text(item, "currencyCode") != "USD":
         raise NotUnderstood("the price is not in dollars")
-    begin, end = _time(item.get("effectiveStartDate")), item.get("effectiveEndDate")
-    if begin > now or (end is not None and _time(end) <= now):
+    begin, end = _read_time(item.get("effectiveStartDate")), item.get("effectiveEndDate")
+    if begin > now or (end is not None and _read_time(end) <= now):
         return None
-    return Retail(market(sku, region), _number(item.get("retailPrice")), "Spot" in words, begin)
+    return RetailMeter(
+        azure_market(sku, region), _read_price(item.get("retailPrice")), "Spot" in words, begin
+    )
 
 
-def price_history(row: Json) -> tuple[Market, list[tuple[Instant, UsdPerHour]], list[str]]:
+def parse_price_history(row: Json) -> tuple[Market, list[tuple[Instant, UsdPerHour]], list[str]]:
     """A row of the price history: its market, its prices, and those of them that nobody understood."""
-    where = market(_text(row, "skuName"), _text(row, "location"))
+    where = azure_market(_read_text(row, "skuName"), _read_text(row, "location"))
     listed = row.get("spotPrices")
     if not isinstance(listed, list):
         raise NotUnderstood("spotPrices is no list")
     steps, unread = [], []
     for point in listed:
         try:
-            steps.append(_point(point))
+            steps.append(_parse_point(point))
         except NotUnderstood as error:
-            unread.append(f"{where}: {error}: {raw(point)}")
+            unread.append(f"{where}: {error}: {raw_text(point)}")
     return where, steps, unread
 
 
-def eviction_rate(row: Json, now: Instant) -> Rate:
+def parse_eviction_rate(row: Json, now: Instant) -> Rate:
     """The band of one size in one region: percent per hour, over the last 28 days."""
-    where = market(_text(row, "skuName"), _text(row, "location"))
-    band = _text(row, "spotEvictionRate")
+    where = azure_market(_read_text(row, "skuName"), _read_text(row, "location"))
+    band = _read_text(row, "spotEvictionRate")
     match = _BAND.fullmatch(band)
     if match is None:
         raise NotUnderstood(f"{band[:40]!r} is no band such as 5-10 or 20+")
@@ -147,7 +149,7 @@ def eviction_rate(row: Json, now: Instant) -> Rate:
     return Rate(where, Instant(now - _TRAILING_S), now, low, high, Seconds(HOUR_S), now)
 
 
-def size(listed: Size) -> TypeRow:
+def parse_size(listed: Size) -> TypeRow:
     """A VM size from its capabilities."""
     capabilities = listed.capabilities
     try:
@@ -168,7 +170,7 @@ def gpu_name(name: str) -> str:
     return next((gpu for series, gpu in _GPU_OF_OLD_SERIES if series.fullmatch(name)), "")
 
 
-def _point(point: object) -> tuple[Instant, UsdPerHour]:
+def _parse_point(point: object) -> tuple[Instant, UsdPerHour]:
     if not isinstance(point, Mapping):
         raise NotUnderstood("a price is no object")
     by_name = {str(name).lower(): value for name, value in point.items()}
@@ -176,17 +178,17 @@ def _point(point: object) -> tuple[Instant, UsdPerHour]:
     prices = [by_name[name.lower()] for name in _PRICE_NAMES if name.lower() in by_name]
     if not times or not prices:
         raise NotUnderstood("no field that is known to hold the " + ("price" if times else "time"))
-    return _time(times[0]), _number(prices[0])
+    return _read_time(times[0]), _read_price(prices[0])
 
 
-def _text(row: Json, name: str) -> str:
+def _read_text(row: Json, name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str):
         raise NotUnderstood(f"{name} is no text")
     return value
 
 
-def _time(value: object) -> Instant:
+def _read_time(value: object) -> Instant:
     try:
         if isinstance(value, str):
             return parse_instant(value)
@@ -195,7 +197,7 @@ def _time(value: object) -> Instant:
     raise NotUnderstood(f"{str(value)[:40]!r} is no time")
 
 
-def _number(value: object) -> UsdPerHour:
+def _read_price(value: object) -> UsdPerHour:
     """Infinity and the like are left for the store to judge, save NaN: it has a meaning there."""
     number = math.nan
     if isinstance(value, int | float | str) and not isinstance(value, bool):

@@ -58,7 +58,7 @@ class Month:
         return f"{self.year}-{self.month:02d}"
 
     @property
-    def before(self) -> Month:
+    def previous_month(self) -> Month:
         return Month(self.year - 1, 12) if self.month == 1 else Month(self.year, self.month - 1)
 
     @property
@@ -94,7 +94,7 @@ class GcpClient:
         except ImportError as error:
             advice = "Install it with: pip install 'spotctl[gcp]'"
             raise FeedUnavailable(where, f"the SDK is not installed ({error.name})", advice) from error
-        with _translated(where):
+        with _translating_errors(where):
             if credentials is None or project is None:
                 credentials, project = _from_environment(credentials, project)
             compute = ClientOptions(api_endpoint=endpoints.compute)
@@ -114,7 +114,7 @@ class GcpClient:
             transport: Any = client.transport
             transport.close()
 
-    def machine_types(self, token: str) -> Listing:
+    def list_machine_types(self, token: str) -> Listing:
         """Rows are (zone, Shape)."""
         from google.cloud import compute_v1
 
@@ -123,17 +123,17 @@ class GcpClient:
             max_results=_TYPES_A_PAGE,
             page_token=token,
         )
-        with _translated("gcp machineTypes.aggregatedList"):
+        with _translating_errors("gcp machineTypes.aggregatedList"):
             pager = self._types.aggregated_list(request=request, retry=None, timeout=_TIMEOUT_S)
             answer = compute_v1.MachineTypeAggregatedList.pb(next(iter(pager.pages)))
         rows = [
-            (scope.removeprefix("zones/"), answers.shape(found))
+            (scope.removeprefix("zones/"), answers.parse_shape(found))
             for scope, listed in answer.items.items()
             for found in listed.machine_types
         ]
         return Listing(tuple(rows), len(rows), answer.next_page_token, tuple(answer.unreachables))
 
-    def skus(self, month: Month | None, token: str) -> Listing:
+    def list_skus(self, month: Month | None, token: str) -> Listing:
         """The SKUs of VMs, as they are now, or as they were in ``month``."""
         from google.cloud import billing_v1
 
@@ -143,14 +143,14 @@ class GcpClient:
         )
         if month is not None:
             request.start_time, request.end_time = month.begin, month.end
-        with _translated(where):
+        with _translating_errors(where):
             pager = self._catalog.list_skus(request=request, retry=None, timeout=_TIMEOUT_S)
             answer = billing_v1.ListSkusResponse.pb(next(iter(pager.pages)))
-            found, unread = answers.read(answer.skus, answers.sku)
+            found, unread = answers.read_rows(answer.skus, answers.parse_sku)
         rows = tuple(sku for sku in found if sku is not None)
         return Listing(rows, len(answer.skus), answer.next_page_token, unread=unread)
 
-    def capacity_history(self, region: str, zone: str, machine_type: str) -> History | None:
+    def read_capacity_history(self, region: str, zone: str, machine_type: str) -> History | None:
         """Prices and preemption rates of one zone; None where GCP keeps none for the type."""
         from google.api_core import exceptions
         from google.cloud import compute_v1
@@ -168,12 +168,12 @@ class GcpClient:
                 "location_policy": {"location": f"zones/{zone}"},
             },
         )
-        with _translated(where):
+        with _translating_errors(where):
             try:
                 found = self._advice.capacity_history(request=request, retry=None, timeout=_TIMEOUT_S)
             except (exceptions.BadRequest, exceptions.NotFound):
                 return None
-            return answers.history(compute_v1.CapacityHistoryResponse.pb(found))
+            return answers.parse_history(compute_v1.CapacityHistoryResponse.pb(found))
 
 
 def _from_environment(credentials: Any, project: str | None) -> tuple[Any, str | None]:
@@ -184,7 +184,7 @@ def _from_environment(credentials: Any, project: str | None) -> tuple[Any, str |
 
 
 @contextmanager
-def _translated(where: str) -> Iterator[None]:
+def _translating_errors(where: str) -> Iterator[None]:
     """SDK errors become ours. What the parsers of an answer raise means that the answer is malformed."""
     import requests
     from google.api_core import exceptions
@@ -196,7 +196,7 @@ def _translated(where: str) -> Iterator[None]:
     except FeedError:
         raise
     except exceptions.GoogleAPICallError as error:
-        raise _refusal(where, error) from error
+        raise _refusal_error(where, error) from error
     except auth.DefaultCredentialsError as error:
         raise FeedUnavailable(where, "no credentials were found", _LOG_IN) from error
     except auth.RefreshError as error:
@@ -209,7 +209,7 @@ def _translated(where: str) -> Iterator[None]:
         raise FeedBroken(where, found, "Update the SDK, or fetch again later") from error
 
 
-def _refusal(where: str, error: Any) -> FeedError:
+def _refusal_error(where: str, error: Any) -> FeedError:
     """What to do about an answer that says no."""
     said = f"HTTP {error.code}: {str(error.message)[:200]}"
     status, reasons = int(error.code or 0), str(error.reason) + str(error.errors)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from pricing_data.errors import CredentialsRejected, FeedBroken, FeedUnavailable, RegionRefused
-from pricing_data.feeds.base import Kind, Page, Part, of_some
+from pricing_data.feeds.base import FeedPart, Page, PartKind, narrowed_source
 from pricing_data.feeds.gcp.answers import History
 from pricing_data.feeds.gcp.client import Endpoints, GcpClient, Listing, Month, month_of
 from pricing_data.feeds.gcp.rows import (
@@ -23,14 +23,14 @@ from pricing_data.feeds.gcp.rows import (
     CATALOGUE_MONTHS,
     HISTORY,
     TYPES,
-    Offered,
+    OfferedTypes,
     catalogue_batches,
     has_price,
     history_batches,
     types_batch,
 )
-from pricing_data.feeds.gcp.skus import Sku, Timelines, timelines
-from pricing_data.feeds.quarantine import Reading
+from pricing_data.feeds.gcp.skus import Sku, Timelines, component_timelines
+from pricing_data.feeds.quarantine import PartReading
 from pricing_data.feeds.retry import PageTokens, Retries
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
@@ -66,126 +66,136 @@ class GcpFeed:
         self._now = now
         self._settings = settings or GcpSettings()
         self._retries = self._settings.retries or Retries()
-        self._known: Offered | None = None
+        self._known: OfferedTypes | None = None
         self._asking = threading.Lock()
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, _RegionProgress] = {}
 
-    def parts(self) -> tuple[Part, ...]:
+    def list_parts(self) -> tuple[FeedPart, ...]:
         """Today's prices first: a fetch that is cut short has got what changes most."""
         try:
-            offered = self._offered()
+            offered = self._offered_types()
         except RegionRefused as error:
             raise CredentialsRejected(error.where, error.found, error.advice) from error
         month, past, some = month_of(self._now()), [], self._settings.zones or self._settings.machine_types
         for _ in range(self._settings.past_months):
-            month = month.before
-            past.append(Part("gcp", Kind.PRICES, str(month), of_some(CATALOGUE_MONTHS, some)))
+            month = month.previous_month
+            past.append(FeedPart("gcp", PartKind.PRICES, str(month), narrowed_source(CATALOGUE_MONTHS, some)))
         return (
-            Part("gcp", Kind.PRICES, _TODAY, of_some(CATALOGUE, some)),
-            Part("gcp", Kind.TYPES, "machine types", TYPES),
-            *(Part("gcp", Kind.RATES, region, of_some(HISTORY, some)) for region in offered.regions),
+            FeedPart("gcp", PartKind.PRICES, _TODAY, narrowed_source(CATALOGUE, some)),
+            FeedPart("gcp", PartKind.TYPES, "machine types", TYPES),
+            *(
+                FeedPart("gcp", PartKind.RATES, region, narrowed_source(HISTORY, some))
+                for region in offered.regions
+            ),
             *past,
         )
 
-    def fetch(self, part: Part, since: Instant | None) -> Iterator[Page]:
+    def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """Every part is fetched whole: GCP has no question for what came after ``since``."""
         observed = self._now()
         if part.source == TYPES:
-            yield from self._types(observed)
-        elif part.kind is Kind.RATES:
-            yield from self._histories(part, observed)
+            yield from self._fetch_types(observed)
+        elif part.kind is PartKind.RATES:
+            yield from self._fetch_histories(part, observed)
         else:
-            yield from self._catalogue(part, observed)
+            yield from self._fetch_catalogue(part, observed)
 
-    def _client(self) -> closing[GcpClient]:
+    def _open_client(self) -> closing[GcpClient]:
         wanted = self._settings
         return closing(GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints()))
 
-    def _offered(self) -> Offered:
+    def _offered_types(self) -> OfferedTypes:
         """Which types there are in which zones. Asked once: every part needs it."""
         with self._asking:
             if self._known is None:
-                with self._client() as client:
-                    pages = list(self._listed(TYPES, client.machine_types))
+                with self._open_client() as client:
+                    pages = list(self._list_pages(TYPES, client.list_machine_types))
                 rows = [row for page in pages for row in page.rows]
                 missing = tuple(what for page in pages for what in page.left_out)
-                self._known = self._narrowed(Offered.of(rows, self._settings.regions, missing))
+                self._known = self._narrow_offer(
+                    OfferedTypes.from_rows(rows, self._settings.regions, missing)
+                )
             return self._known
 
-    def _narrowed(self, offered: Offered) -> Offered:
+    def _narrow_offer(self, offered: OfferedTypes) -> OfferedTypes:
         zones, types = self._settings.zones, self._settings.machine_types
-        found = offered.only(zones, types)
+        found = offered.select(zones, types)
         if offered.shapes and not found.shapes:
             named = ", ".join((*types, *zones))
             raise FeedUnavailable(TYPES, f"nothing there is called {named}", "Check --type and --zone")
         return found
 
-    def _listed(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
+    def _list_pages(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
         """All pages of a listing."""
         tokens, token = PageTokens(where), ""
         while True:
-            page = self._retries.ask(partial(ask, token))
+            page = self._retries.ask_again(partial(ask, token))
             yield page
             if not page.token:
                 return
-            token = tokens.fresh(page.token)
+            token = tokens.check_new(page.token)
 
-    def _types(self, observed: Instant) -> Iterator[Page]:
-        offered = self._offered()
+    def _fetch_types(self, observed: Instant) -> Iterator[Page]:
+        offered = self._offered_types()
         count = len(offered.shapes)
         yield Page(count, (types_batch(offered, observed),), f"{count} types")
         if offered.missing:
             found = f"{len(offered.missing)} zones did not answer ({', '.join(offered.missing[:5])})"
             raise FeedBroken(TYPES, found, "Their machine types and prices are missing. Fetch again later")
 
-    def _catalogue(self, part: Part, observed: Instant) -> Iterator[Page]:
+    def _fetch_catalogue(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
         """Priced at the end: the SKUs of one type may stand on different pages."""
         month = None if part.name == _TODAY else Month.parse(part.name)
-        offered, skus, reading = self._offered(), list[Sku](), Reading(part)
-        with self._client() as client:
-            for page in self._listed(CATALOGUE, partial(client.skus, month)):
+        offered, skus, reading = self._offered_types(), list[Sku](), PartReading(part)
+        with self._open_client() as client:
+            for page in self._list_pages(CATALOGUE, partial(client.list_skus, month)):
                 skus.extend(page.rows)
-                reading.unread(*page.unread)
-                yield Page(page.answered, reading.batches(observed))
-        reading.understood, known = len(skus), timelines(skus)
+                reading.add_unread(*page.unread)
+                yield Page(page.answered, reading.take_batches(observed))
+        reading.understood, known = len(skus), component_timelines(skus)
         without = _without_price(offered, known)
         left_out = "; ".join(filter(None, (_no_price_for(without), reading.left_out)))
         cursor = f"spot prices of {len(offered.shapes) - len(without)} types"
         yield Page(0, catalogue_batches(part.source, offered, known, month, observed), cursor, left_out)
-        reading.check()
+        reading.check_understood()
 
-    def _histories(self, part: Part, observed: Instant) -> Iterator[Page]:
+    def _fetch_histories(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
         """A type whose answer cannot be read does not keep the others back: it is reported after them.
 
         Goes on where it was when the part is asked for again after a failure: there are too many
         questions to begin anew.
         """
         region = part.name
-        way = self._ways.setdefault(region, _Way(Reading(part)))
-        pairs = self._offered().pairs(region)
-        with self._client() as client:
+        way = self._ways.setdefault(region, _RegionProgress(PartReading(part)))
+        pairs = self._offered_types().zone_types(region)
+        with self._open_client() as client:
             while way.done < len(pairs):
                 some = pairs[way.done : way.done + _HISTORIES_A_PAGE]
-                answers = [self._history(client, way, region, zone, name) for zone, name in some]
+                answers = [self._fetch_history(client, way, region, zone, name) for zone, name in some]
                 found = [
                     (Market("gcp", region, zone, name), history)
                     for (zone, name), history in zip(some, answers, strict=True)
                     if history is not None
                 ]
                 done = way.done + len(some)
-                rows = way.read(found)
-                batches = (*history_batches(part.source, found, observed), *way.reading.batches(observed))
+                rows = way.count_rows(found)
+                batches = (
+                    *history_batches(part.source, found, observed),
+                    *way.reading.take_batches(observed),
+                )
                 yield Page(rows, batches, f"{done} of {len(pairs)} zones' types", way.left_out)
                 way.done = done
         del self._ways[region]
-        way.reading.check()
+        way.reading.check_understood()
         if way.broken:
             first, count = way.broken[0], len(way.broken)
             raise FeedBroken(first.where, f"{first.found} ({count} such answers)", first.advice)
 
-    def _history(self, client: GcpClient, way: _Way, region: str, zone: str, name: str) -> History | None:
+    def _fetch_history(
+        self, client: GcpClient, way: _RegionProgress, region: str, zone: str, name: str
+    ) -> History | None:
         try:
-            history = self._retries.ask(partial(client.capacity_history, region, zone, name))
+            history = self._retries.ask_again(partial(client.read_capacity_history, region, zone, name))
         except FeedBroken as error:
             way.broken.append(error)
             return None
@@ -194,19 +204,19 @@ class GcpFeed:
 
 
 @dataclass(slots=True)
-class _Way:
+class _RegionProgress:
     """How far one region's histories have come. Its part is fetched by one thread at a time."""
 
-    reading: Reading
+    reading: PartReading
     done: int = 0
     without: int = 0
     broken: list[FeedBroken] = field(default_factory=list)
 
-    def read(self, found: list[tuple[Market, History]]) -> int:
+    def count_rows(self, found: list[tuple[Market, History]]) -> int:
         """Count what was understood of these, and keep what was not; how many rows they had."""
         for market, history in found:
             self.reading.understood += len(history.prices) + len(history.rates)
-            self.reading.unread(*(f"{market}: {text}" for text in history.unread))
+            self.reading.add_unread(*(f"{market}: {text}" for text in history.unread))
         return sum(len(each.prices) + len(each.rates) + len(each.unread) for _, each in found)
 
     @property
@@ -216,7 +226,7 @@ class _Way:
         return "; ".join(filter(None, (without, self.reading.left_out)))
 
 
-def _without_price(offered: Offered, known: Timelines) -> list[str]:
+def _without_price(offered: OfferedTypes, known: Timelines) -> list[str]:
     return sorted(shape.name for shape in offered.shapes.values() if not has_price(shape, offered, known))
 
 

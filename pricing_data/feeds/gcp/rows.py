@@ -17,7 +17,7 @@ import numpy as np
 from pricing_data.feeds.base import AnyBatch
 from pricing_data.feeds.gcp.answers import History
 from pricing_data.feeds.gcp.client import Month
-from pricing_data.feeds.gcp.skus import Shape, Timelines, Usage, needs, price_steps
+from pricing_data.feeds.gcp.skus import MachineShape, Timelines, Usage, needed_components, price_steps
 from pricing_data.formats.batches import Batch, ListPrice, OnDemandBatch, Rate, RateBatch, TypeBatch, TypeRow
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import InstanceType, Market
@@ -34,26 +34,26 @@ _DAY_S: Final = Seconds(86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedTypes:
     """Machine types by name, and where they are offered."""
 
-    shapes: dict[str, Shape]
+    shapes: dict[str, MachineShape]
     zones: dict[str, tuple[str, ...]]
     """By zone: the names of its types."""
     missing: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, rows: Iterable[tuple[str, Shape]], regions: tuple[str, ...], missing: tuple[str, ...]
-    ) -> Offered:
-        rows = [(zone, shape) for zone, shape in rows if not regions or _region(zone) in regions]
+    def from_rows(
+        cls, rows: Iterable[tuple[str, MachineShape]], regions: tuple[str, ...], missing: tuple[str, ...]
+    ) -> OfferedTypes:
+        rows = [(zone, shape) for zone, shape in rows if not regions or _region_of(zone) in regions]
         by_zone: dict[str, set[str]] = {}
         for zone, shape in rows:
             by_zone.setdefault(zone, set()).add(shape.name)
         zones = {zone: tuple(sorted(names)) for zone, names in sorted(by_zone.items())}
         return cls({shape.name: shape for _, shape in rows}, zones, missing)
 
-    def only(self, zones: Collection[str], types: Collection[str]) -> Offered:
+    def select(self, zones: Collection[str], types: Collection[str]) -> OfferedTypes:
         """Of these zones and types; of all where none is named."""
         shapes = {name: shape for name, shape in self.shapes.items() if not types or name in types}
         kept = {
@@ -62,7 +62,7 @@ class Offered:
             if not zones or zone in zones
         }
         there = {name for names in kept.values() for name in names}
-        return Offered(
+        return OfferedTypes(
             {name: shape for name, shape in shapes.items() if name in there},
             {zone: names for zone, names in kept.items() if names},
             self.missing,
@@ -70,47 +70,47 @@ class Offered:
 
     @property
     def regions(self) -> tuple[str, ...]:
-        return tuple(sorted({_region(zone) for zone in self.zones}))
+        return tuple(sorted({_region_of(zone) for zone in self.zones}))
 
-    def pairs(self, region: str) -> tuple[tuple[str, str], ...]:
+    def zone_types(self, region: str) -> tuple[tuple[str, str], ...]:
         """(zone, type) of one region."""
-        mine = (zone for zone in self.zones if _region(zone) == region)
+        mine = (zone for zone in self.zones if _region_of(zone) == region)
         return tuple((zone, name) for zone in mine for name in self.zones[zone])
 
-    def in_regions(self) -> tuple[tuple[str, Shape], ...]:
+    def region_types(self) -> tuple[tuple[str, MachineShape], ...]:
         """(region, type), each once."""
-        pairs = {(_region(zone), name) for zone, names in self.zones.items() for name in names}
+        pairs = {(_region_of(zone), name) for zone, names in self.zones.items() for name in names}
         return tuple((region, self.shapes[name]) for region, name in sorted(pairs))
 
 
-def _region(zone: str) -> str:
+def _region_of(zone: str) -> str:
     return zone.rpartition("-")[0] or zone
 
 
-def types_batch(offered: Offered, observed: Instant) -> TypeBatch:
+def types_batch(offered: OfferedTypes, observed: Instant) -> TypeBatch:
     return TypeBatch(TYPES, tuple(_type_row(shape) for shape in offered.shapes.values()), observed)
 
 
-def _type_row(shape: Shape) -> TypeRow:
+def _type_row(shape: MachineShape) -> TypeRow:
     gpu_name = " ".join(name for name, _ in shape.gpus)
     found = InstanceType("gcp", shape.name, shape.vcpus, shape.memory_mib / 1024, shape.gpu_count)
     return TypeRow(found, gpu_name)
 
 
-def has_price(shape: Shape, offered: Offered, known: Timelines) -> bool:
-    return needs(shape) is not None and any(
+def has_price(shape: MachineShape, offered: OfferedTypes, known: Timelines) -> bool:
+    return needed_components(shape) is not None and any(
         price_steps(shape, region, Usage.SPOT, known) for region in offered.regions
     )
 
 
 def catalogue_batches(
-    source: str, offered: Offered, known: Timelines, month: Month | None, observed: Instant
+    source: str, offered: OfferedTypes, known: Timelines, month: Month | None, observed: Instant
 ) -> tuple[AnyBatch, ...]:
     """Today's prices are what a poll saw; a month's carry the moment from which they held."""
     markets: list[Market] = []
     rows: list[tuple[int, Instant, UsdPerHour]] = []
     listed: list[ListPrice] = []
-    for region, shape in offered.in_regions():
+    for region, shape in offered.region_types():
         steps = price_steps(shape, region, Usage.SPOT, known)
         if steps:
             markets.append(Market("gcp", region, region, shape.name))
@@ -119,7 +119,7 @@ def catalogue_batches(
         for at, price in price_steps(shape, region, Usage.ON_DEMAND, known):
             listed.append(ListPrice("gcp", region, shape.name, price, at))
     semantics = Semantics.POLLED if month is None else Semantics.EVENT_STREAM
-    prices = _batch(source, semantics, tuple(markets), rows, observed)
+    prices = _as_batch(source, semantics, tuple(markets), rows, observed)
     return (*prices, *((OnDemandBatch(source, tuple(listed), observed),) if listed else ()))
 
 
@@ -136,7 +136,7 @@ def history_batches(
         if end <= observed
     )
     markets = tuple(market for market, _ in found)
-    prices = _batch(source, Semantics.EVENT_STREAM, markets, rows, observed)
+    prices = _as_batch(source, Semantics.EVENT_STREAM, markets, rows, observed)
     return (*prices, *((RateBatch(source, rates),) if rates else ()))
 
 
@@ -149,7 +149,7 @@ def _price_rows(history: History) -> Iterator[tuple[Instant, UsdPerHour]]:
             yield end, UsdPerHour(math.nan)
 
 
-def _batch(
+def _as_batch(
     source: str,
     semantics: Semantics,
     markets: tuple[Market, ...],

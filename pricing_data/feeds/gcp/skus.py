@@ -27,7 +27,7 @@ class Usage(StrEnum):
     ON_DEMAND = "OnDemand"
 
 
-class What(StrEnum):
+class Resource(StrEnum):
     CORE = "core"
     RAM = "ram"
     GPU = "gpu"
@@ -37,7 +37,7 @@ class What(StrEnum):
 class Component:
     """What a SKU charges for. ``of``: the machine family of cores and memory, or the GPU's model."""
 
-    what: What
+    what: Resource
     of: str
 
 
@@ -55,7 +55,7 @@ class Sku:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MachineShape:
     """What a machine type is made of."""
 
     name: str
@@ -81,7 +81,7 @@ _GPU: Final = re.compile(r"(.+?)(?: GPU)? (?:attached to Spot Preemptible VMs )?
 _FAMILY: Final = re.compile(r"[a-z]\d+[a-z]?")
 _QUALIFIERS: Final = frozenset({"amd", "arm", "predefined", "memory-optimized"})
 _SPELLED_OUT: Final = {"compute optimized": "c2", "memory-optimized": "m1"}
-_UNITS: Final = {What.CORE: "h", What.RAM: "GiBy.h", What.GPU: "h"}
+_UNITS: Final = {Resource.CORE: "h", Resource.RAM: "GiBy.h", Resource.GPU: "h"}
 _WITHOUT_SUM: Final = frozenset({"m2", "f1", "g1"})
 _OWN_SKUS: Final = frozenset({"m4-ultramem-224"})
 _SHARE: Final = 1024
@@ -101,15 +101,15 @@ def component_of(description: str) -> Component | None:
     """
     instance = _INSTANCE.fullmatch(description)
     if instance is not None:
-        family = _family(instance[1].lower())
-        return None if family is None else Component(What(instance[2].lower()), family)
+        family = _family_code(instance[1].lower())
+        return None if family is None else Component(Resource(instance[2].lower()), family)
     gpu = _GPU.fullmatch(description)
     if gpu is None or (" GPU " not in description and not description.startswith("RTX ")):
         return None
-    return Component(What.GPU, gpu_model(gpu[1]))
+    return Component(Resource.GPU, gpu_model(gpu[1]))
 
 
-def _family(words: str) -> str | None:
+def _family_code(words: str) -> str | None:
     if words in _SPELLED_OUT:
         return _SPELLED_OUT[words]
     code, *rest = words.split()
@@ -126,7 +126,7 @@ def gpu_model(name: str) -> str:
     return " ".join(sorted(words))
 
 
-def timelines(skus: Iterable[Sku]) -> Timelines:
+def component_timelines(skus: Iterable[Sku]) -> Timelines:
     """The price of every component. Where two SKUs price the same thing, the dearer one is believed:
     a machine that turns out cheaper than planned harms nobody."""
     found: dict[tuple[Usage, str, Component], tuple[tuple[Instant, int], ...]] = {}
@@ -141,25 +141,25 @@ def timelines(skus: Iterable[Sku]) -> Timelines:
     return found
 
 
-def needs(shape: Shape) -> tuple[tuple[Component, int], ...] | None:
+def needed_components(shape: MachineShape) -> tuple[tuple[Component, int], ...] | None:
     """The components of a machine type and how much of each, in 1024ths; None where no sum is its price."""
     if shape.family in _WITHOUT_SUM or shape.name in _OWN_SKUS or "custom" in shape.name:
         return None
-    core = Component(What.CORE, shape.family)
-    ram = Component(What.RAM, shape.family)
-    gpus = ((Component(What.GPU, gpu_model(name)), _SHARE * count) for name, count in shape.gpus)
+    core = Component(Resource.CORE, shape.family)
+    ram = Component(Resource.RAM, shape.family)
+    gpus = ((Component(Resource.GPU, gpu_model(name)), _SHARE * count) for name, count in shape.gpus)
     return ((core, _SHARED_CORE.get(shape.name, _SHARE * shape.vcpus)), (ram, shape.memory_mib), *gpus)
 
 
 def price_steps(
-    shape: Shape, region: str, usage: Usage, known: Timelines
+    shape: MachineShape, region: str, usage: Usage, known: Timelines
 ) -> tuple[tuple[Instant, UsdPerHour], ...]:
     """When the price of the type changed, and to what; empty where a component has no price there.
 
     The first step is the moment from which all components are known.
     """
     parts = []
-    for component, amount in needs(shape) or ():
+    for component, amount in needed_components(shape) or ():
         timeline = known.get((usage, region, component))
         if timeline is None:
             return ()
@@ -168,10 +168,10 @@ def price_steps(
         return ()
     begin = max(timeline[0][0] for timeline, _ in parts)
     moments = sorted({begin, *(at for timeline, _ in parts for at, _ in timeline if at > begin)})
-    return tuple((at, _sum(parts, at)) for at in moments)
+    return tuple((at, _price_at(parts, at)) for at in moments)
 
 
-def _sum(parts: list[tuple[tuple[tuple[Instant, int], ...], int]], at: Instant) -> UsdPerHour:
+def _price_at(parts: list[tuple[tuple[tuple[Instant, int], ...], int]], at: Instant) -> UsdPerHour:
     """Whole numbers until the end, so that the sum is exact to the billionth of a dollar."""
     total = sum(
         amount * [nanos for since, nanos in timeline if since <= at][-1] for timeline, amount in parts

@@ -12,7 +12,7 @@ from spotctl.cli.format import output
 from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
-    from spotctl.control.entries import Ask
+    from spotctl.control.entries import UserRequest
     from spotctl.records.run import Run, Runs
 
 _POLL_S: Final = 0.3
@@ -105,9 +105,9 @@ def cancel(job: options.JobName) -> None:
     Its model is saved, its machines end, its record is kept. The clock in progress is finished first, for
     some minutes at most; `down` does not wait for it.
     """
-    from spotctl.control.entries import Ask
+    from spotctl.control.entries import UserRequest
 
-    _end(_find(_runs(), job), Ask.CANCEL)
+    _end(_find(_runs(), job), UserRequest.CANCEL)
 
 
 def down(
@@ -125,18 +125,18 @@ def down(
     """
     if (job is None) == (not everything):
         raise UsageError("down: expected the name of a job, or --all")
-    from spotctl.control.entries import Ask
+    from spotctl.control.entries import UserRequest
     from spotctl.records.run_history import summaries
 
     runs = _runs()
     if job is not None:
-        _end(_find(runs, job), Ask.DOWN)
+        _end(_find(runs, job), UserRequest.DOWN)
         return
     known, failures = summaries(runs.all())
     chosen = [run for run, summary in known.items() if summary.outcome is None]
     for run in chosen:
         try:
-            _end(run, Ask.DOWN)
+            _end(run, UserRequest.DOWN)
         except NothingToDo as done:
             output.note(str(done))
         except SpotctlError as error:  # the others are to go all the same
@@ -147,13 +147,13 @@ def down(
         output.note("no job has machines: all runs have ended")
 
 
-def _end(run: Run, ask: Ask) -> None:
+def _end(run: Run, ask: UserRequest) -> None:
     from spotctl.cli.format import event_text
     from spotctl.cli.watch.observers import LogLines
     from spotctl.session import launch
 
     with LogLines() as watcher:
-        finished = launch.end(run, ask, watcher)
+        finished = launch.end_run(run, ask, watcher)
     if finished is None:
         output.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
     else:
@@ -206,16 +206,16 @@ def gc(
     """
     from spotctl.cli.format import amounts, json_lines
     from spotctl.cli.watch.observers import LogLines
-    from spotctl.session.orphans import orphans, take_down
+    from spotctl.session.orphans import find_orphans, release_orphans
 
-    found = tuple(orphans(_runs()))
+    found = tuple(find_orphans(_runs()))
     rows = [
         {"job": orphaned.run.name, "run": orphaned.run.id, "machine": machine}
         for orphaned in found
         for machine in orphaned.machines
     ]
     with LogLines() as watcher:
-        failures = [] if dry_run else take_down(found, watcher)
+        failures = [] if dry_run else release_orphans(found, watcher)
     if options.wants_json(form, as_json):
         output.data(json_lines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pricing_data.model.units import micros
+from pricing_data.model.units import to_micros
 from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import expectation, job_size, setbacks
 from spotctl.cli.views import plan as planview
@@ -33,7 +33,7 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
         raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
     plan = launch_plan.plan_job(spec, options, measure=measure)
     data = None if plan.size is None else plan.size.description
-    speed = launch_plan.paced(spec, options, plan).speed
+    speed = launch_plan.with_sustainable_speed(spec, options, plan).speed
     if as_json:
         output.data(json_lines.document({**planview.document(plan), "data": data, "speed": speed}))
     else:
@@ -75,10 +75,10 @@ def _launch(
     from spotctl.records.run_history import keep_summary
     from spotctl.session import launch as session
 
-    goes_on = launch_plan.goes_on(spec, options)
+    goes_on = launch_plan.continues_run(spec, options)
     plan = launch_plan.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
-    options = launch_plan.paced(spec, options, plan)
+    options = launch_plan.with_sustainable_speed(spec, options, plan)
     if ask:
         _ask(plan, None if plan.size is None else plan.size.description, options.speed)
     else:
@@ -90,7 +90,7 @@ def _launch(
     try:
         with _watcher(options, as_json, front, detach=detach) as watcher:
             finished = session.launch(spec, options, watcher, signals, plan)
-            signals.release()
+            signals.deliver_signals()
     except KeyboardInterrupt:
         if finished is None:
             raise
@@ -101,7 +101,7 @@ def _launch(
     return finished.exit_code
 
 
-def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> None:
+def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -> None:
     """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
     from spotctl.cli.views import end
 
@@ -110,13 +110,13 @@ def _tell_end(finished: session.Finished, as_json: bool, interrupted: bool) -> N
             output.event(json_lines.run_ended(finished.final))
         else:
             output.show(end.picture(finished.final))
-            if finished.to_score and not interrupted:
+            if finished.has_scoring and not interrupted:
                 output.note(
                     f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
                 )
     except KeyboardInterrupt:
         interrupted = True
-    final = finished.scored(interrupted)
+    final = finished.score_model(interrupted)
     if as_json:
         output.event(json_lines.line(final))
     else:
@@ -132,19 +132,19 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
             "much work it is (stop, local.core_seconds_per_clock or work)"
         )
     if plan.promise is not None:
-        if not plan.promise.holds:
+        if not plan.promise.is_feasible:
             raise DeadlineInfeasible(
                 f"{terms.job}: nothing was started. {expectation.unkept(plan, plan.promise)}"
             )
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = event_text.span(ahead.expected_s), event_text.span(terms.deadline_s)
-        part = "" if terms.stop.foreseen else f" for one {event_text.unit(terms)}"
+        part = "" if terms.stop.is_bounded else f" for one {event_text.unit(terms)}"
         raise DeadlineInfeasible(
             f"{terms.job} is expected to take {lasting}{part}, longer than its "
             f"deadline of {limit}; nothing was started. Allow more machines or more time"
         )
-    cost = micros(ahead.expected_cost)
+    cost = to_micros(ahead.expected_cost)
     if terms.budget is not None and cost > terms.budget:
         raise DeadlineInfeasible(
             f"{terms.job} is expected to cost {event_text.money(cost)}, more than its budget of "

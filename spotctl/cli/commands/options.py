@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from pricing_data.model.units import Instant, MicroUsd, Seconds, micros, parse_duration, parse_instant
+from pricing_data.model.units import Instant, MicroUsd, Seconds, parse_duration, parse_instant, to_micros
 from spotctl.errors import UsageError
 
 
@@ -117,7 +117,7 @@ def dollars(option: str, text: str | None) -> MicroUsd | None:
         value = 0.0
     if not 0 < value < _LARGEST_BUDGET:
         raise UsageError(f"{option}: found {text!r}, expected dollars above 0, like 5.00")
-    return micros(value)
+    return to_micros(value)
 
 
 def variables(option: str, pairs: list[str]) -> dict[str, str]:

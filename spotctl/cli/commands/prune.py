@@ -11,7 +11,7 @@ from spotctl.cli.format import output
 from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
-    from spotctl.prune import Freed
+    from spotctl.prune import FreedItem
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,10 +39,10 @@ def prune(
     ended before that. Models in outputs and runs that may go on are never touched.
     """
     from spotctl.cli.format import json_lines
-    from spotctl.prune import Keep, find_unneeded, free
+    from spotctl.prune import Retention, find_unneeded, free_unneeded
     from spotctl.records.run import default_root
 
-    kept = None if keep is None else Keep.parse(keep)
+    kept = None if keep is None else Retention.parse(keep)
     wants_json = options.wants_json(form, as_json)
     if not (dry_run or yes or output.can_ask()):
         raise UsageError("nobody can be asked here whether to free it; add --yes, or --dry-run to only look")
@@ -52,7 +52,7 @@ def prune(
         _show(found)
     if found and not (dry_run or yes) and not typer.confirm("Free it?", err=True):
         raise NothingToDo("nothing was freed")
-    freed = [] if dry_run else list(free(root, found))
+    freed = [] if dry_run else list(free_unneeded(root, found))
     if wants_json:
         rows = [_row(one, one in freed) for one in found]
         total = sum(one.size_bytes for one in freed)
@@ -64,7 +64,7 @@ def prune(
         raise SpotctlError("\n".join((*unreadable, "these records were left as they are")))
 
 
-def _show(found: list[Freed]) -> None:
+def _show(found: list[FreedItem]) -> None:
     from spotctl.cli.format import event_text
 
     for one in found:
@@ -75,7 +75,7 @@ def _show(found: list[Freed]) -> None:
     output.note(f"{total} in all" if found else "there is nothing that no run needs")
 
 
-def _outcome(found: list[Freed], freed: list[Freed]) -> str:
+def _outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
     from spotctl.cli.format import event_text
 
     told = f"freed {event_text.size(sum(one.size_bytes for one in freed))}"
@@ -85,7 +85,7 @@ def _outcome(found: list[Freed], freed: list[Freed]) -> str:
     )
 
 
-def _row(one: Freed, freed: bool) -> dict[str, Any]:
+def _row(one: FreedItem, freed: bool) -> dict[str, Any]:
     return {
         "what": one.what,
         "name": one.name,

@@ -70,7 +70,7 @@ def add(
     if loaded.name in {*_names(spec), *_past(folder)}:
         raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
     member = Member(loaded, weight, entity, priority, best_effort)
-    folder.ask(Request(loaded.name, member_text(member)))
+    folder.leave_request(Request(loaded.name, member_text(member)))
     when = "at its next round" if folder.is_live() else "when it runs"
     output.note(f"{loaded.name}: {spec.name} takes it up {when}")
 
@@ -99,32 +99,32 @@ def rm(
     if job not in known:
         has = ", ".join(known) or "none"
         raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {has}")
-    folder.ask(Request(job))
+    folder.leave_request(Request(job))
     when = ": what runs of it ends at the next round" if folder.is_live() else ""
     output.note(f"{job}: removed from {spec.name}{when}")
 
 
 def _past(folder: QueueFolder) -> frozenset[str]:
     """Jobs of the run that goes on which have left it. Their names are used up, as their bills are theirs."""
-    going = folder.unfinished()
-    return frozenset() if going is None else frozenset(going.record().left)
+    going = folder.unfinished_run()
+    return frozenset() if going is None else frozenset(going.read_record().left)
 
 
 def _names(spec: QueueSpec) -> tuple[str, ...]:
     """The jobs of a queue's file, and those that were added and not removed since."""
     from spotctl.queue.lifecycle.journal import QueueFolder
-    from spotctl.queue.lifecycle.requests import Unreadable
+    from spotctl.queue.lifecycle.requests import UnreadableRequest
 
     folder = QueueFolder(spec.name)
-    going = folder.unfinished()
+    going = folder.unfinished_run()
     names = dict.fromkeys(member.name for member in spec.jobs)
     if going is not None:
-        record = going.record()
+        record = going.read_record()
         names |= dict.fromkeys([*record.entered, *record.added])
         for name in {*record.left, *record.removed}:
             names.pop(name, None)
-    for _, request in folder.requests(after=folder.handled()):
-        if isinstance(request, Unreadable):
+    for _, request in folder.requests_after(after=folder.handled_number()):
+        if isinstance(request, UnreadableRequest):
             continue  # whoever runs the queue says so
         if request.member:
             names[request.job] = None
@@ -146,9 +146,9 @@ def ls(
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import queue as queueview
     from spotctl.queue.file import load_queue
-    from spotctl.queue.lifecycle.status import standing
+    from spotctl.queue.lifecycle.status import read_status
 
-    found = standing(load_queue(queue))
+    found = read_status(load_queue(queue))
     if options.wants_json(form, as_json):
         output.data(json_lines.document(queueview.listed(found)))
     else:
@@ -182,7 +182,7 @@ def run(
     """
     from spotctl.cli.commands import queue_flow
     from spotctl.job.settings import WorldKind
-    from spotctl.queue.error_locations import placed_in
+    from spotctl.queue.error_locations import locate_errors_in
     from spotctl.queue.file import load_queue
     from spotctl.queue.spec import QueueOptions, QueueSettings
 
@@ -195,7 +195,7 @@ def run(
     )
     settings = QueueSettings(spec, chosen)
     as_json = options.wants_json(form, as_json)
-    with placed_in(queue):
+    with locate_errors_in(queue):
         if dry_run:
             queue_flow.show_plan(settings, as_json)
         else:

@@ -16,7 +16,7 @@ from spotctl.control.state import State
 from spotctl.errors import NothingToDo, UsageError
 from spotctl.queue.lifecycle.journal import QueueRun
 from spotctl.queue.lifecycle.planning import plan_queue
-from spotctl.queue.lifecycle.run_queue import goes_on, run_queue
+from spotctl.queue.lifecycle.run_queue import continues_run, run_queue
 from spotctl.queue.spec import QueueSettings
 from spotctl.records.run import Run
 
@@ -30,7 +30,7 @@ def show_plan(settings: QueueSettings, as_json: bool) -> None:
         output.data(json_lines.document(queue.plan_object(found, settings)))
     else:
         output.show(queue.plan(found, settings))
-    found.admission.check(settings.spec.name)
+    found.admission.raise_if_refused(settings.spec.name)
 
 
 def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
@@ -38,10 +38,10 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     if ask and not output.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     start = None
-    if not goes_on(settings):
+    if not continues_run(settings):
         found = plan_queue(settings)
         start = found.start
-        found.admission.check(settings.spec.name)
+        found.admission.raise_if_refused(settings.spec.name)
         if ask:
             output.canvas().print(queue.plan(found, settings))
             if not typer.confirm("Start it?", err=True):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bidbrain.model import Action
 from pricing_data.model.market import Market
-from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, micros
+from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Usd, format_micros, to_micros
 from spotctl.cli.format.amounts import BASELINES as BASELINES
 from spotctl.cli.format.amounts import BESIDE as BESIDE
 from spotctl.cli.format.amounts import NOMINAL as NOMINAL
@@ -25,7 +25,7 @@ from spotctl.cli.format.amounts import savings as savings
 from spotctl.cli.format.amounts import size as size
 from spotctl.cli.format.amounts import span as span
 from spotctl.control import entries as e
-from spotctl.control.billing import bills
+from spotctl.control.billing import instance_bills
 from spotctl.control.state import Allocation, Instance, State
 from spotctl.report.status import unit as unit
 
@@ -66,7 +66,7 @@ def moment(at: Instant) -> str:
 
 def estimate(amount: Usd) -> str | None:
     """Dollars as scripts read them; None where they are infinite."""
-    return format_micros(micros(amount)) if math.isfinite(amount) else None
+    return format_micros(to_micros(amount)) if math.isfinite(amount) else None
 
 
 def finite(value: float) -> float | None:
@@ -120,14 +120,14 @@ def _warned(state: State, entry: e.EvictionWarned) -> str:
 
 def _joined(state: State, entry: e.MachineJoined) -> str | None:
     allocation, members = _siblings(state, entry.instance)
-    if any(member.stays and not member.joined for member in members):
+    if any(member.is_staying and not member.joined for member in members):
         return None
     return f"training: {_whole(allocation)} takes part"
 
 
 def _safe(state: State, entry: e.SafeToKill) -> str | None:
     allocation, members = _siblings(state, entry.instance)
-    if any(member.live and not member.safe for member in members):
+    if any(member.is_live and not member.safe for member in members):
         return None
     return f"safe: nothing would be lost with {_whole(allocation)} now"
 
@@ -143,7 +143,7 @@ def _silent(state: State, entry: e.ControllerSilent) -> str:
 def _ended(state: State, entry: e.InstancesEnded) -> str:
     told = f"gone: {_those(state, entry.instances)}, {entry.end}"
     ended = set(entry.instances)
-    back = sum(bill.refunded for bill in bills(state) if bill.instance.name in ended)
+    back = sum(bill.refunded for bill in instance_bills(state) if bill.instance.name in ended)
     if not back:
         return told
     return f"{told}; their last hour is free: {money(MicroUsd(back))} comes back"
@@ -158,7 +158,7 @@ def _release(state: State, entry: e.Release) -> str | None:
 
 def _siblings(state: State, instance: str) -> tuple[Allocation, tuple[Instance, ...]]:
     allocation = state.allocations[state.instances[instance].allocation]
-    return allocation, state.of(allocation.name)
+    return allocation, state.instances_of(allocation.name)
 
 
 def _whole(allocation: Allocation) -> str:
@@ -273,7 +273,11 @@ def _down(_: State, entry: e.ControllerDown) -> str:
 
 
 def _asked(_: State, entry: e.Asked) -> str:
-    return "asked to end gracefully" if entry.ask is e.Ask.CANCEL else "asked to take the machines away now"
+    return (
+        "asked to end gracefully"
+        if entry.ask is e.UserRequest.CANCEL
+        else "asked to take the machines away now"
+    )
 
 
 def _leased(_: State, entry: e.Leased) -> str:

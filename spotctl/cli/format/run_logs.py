@@ -11,7 +11,7 @@ from pathlib import Path
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant
 from spotctl.cli.format import event_text
-from spotctl.control.drive import fold
+from spotctl.control.drive import fold_entries
 from spotctl.control.evolve import evolve
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
@@ -65,7 +65,7 @@ class Story:
                 self._seen = row.number
                 state = self._state
                 self._state = (
-                    fold((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
+                    fold_entries((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
                 )
                 said = event_text.sentence(self._state, row.entry)
                 if said is not None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bidbrain.backtest.statistics import Interval, Summary
 from bidbrain.strategies.registry import LIVE
-from pricing_data.model.units import HOUR_S, format_instant, format_micros, micros
+from pricing_data.model.units import HOUR_S, format_instant, format_micros, to_micros
 from spotctl.backtest.result import BacktestResult, StrategyResult
 from spotctl.backtest.with_deadline import Told
 from spotctl.cli.format import amounts, output
@@ -174,13 +174,13 @@ def _strategy(strategy: StrategyResult) -> dict[str, Any]:
 def _dollars(summary: Summary | None) -> dict[str, str] | None:
     if summary is None:
         return None
-    return {name: format_micros(micros(value)) for name, value in _values(summary).items()}
+    return {name: format_micros(to_micros(value)) for name, value in _values(summary).items()}
 
 
 def _interval(interval: Interval | None) -> dict[str, str] | None:
     if interval is None:
         return None
-    return {"low": format_micros(micros(interval.low)), "high": format_micros(micros(interval.high))}
+    return {"low": format_micros(to_micros(interval.low)), "high": format_micros(to_micros(interval.high))}
 
 
 def _seconds(summary: Summary | None) -> dict[str, float] | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bidbrain.deadline.feasibility import Promise, least_asked
-from pricing_data.model.units import Instant, format_instant, format_micros, later, micros
+from bidbrain.deadline.feasibility import Promise, round_up_budget
+from pricing_data.model.units import Instant, format_instant, format_micros, seconds_after, to_micros
 from spotctl.cli.format import event_text
-from spotctl.control.checkpoint_transfer import dearest_move
+from spotctl.control.checkpoint_transfer import highest_transfer_cost
 from spotctl.report.final import baselines_document
 from spotctl.report.summary import MEANINGS
 from spotctl.session.launch_plan import JobPlan
@@ -20,11 +20,11 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
     if not math.isfinite(ahead.expected_s):
         return ["This footprint would not finish the job in a hundred years."]
     whole = (
-        "" if terms.stop.foreseen else f" of one {event_text.unit(terms)}; nobody can say how many it takes"
+        "" if terms.stop.is_bounded else f" of one {event_text.unit(terms)}; nobody can say how many it takes"
     )
     lasting = event_text.span(ahead.expected_s)
     return [
-        f"expected cost    {event_text.money(micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        f"expected cost    {event_text.money(to_micros(ahead.expected_cost))}{_saved(plan)}{whole}",
         *_on_demand(plan),
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
@@ -60,23 +60,23 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
             f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
             f"(Expected is {event_text.span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
         )
-    if not promise.covered:
+    if not promise.within_budget:
         which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{event_text.money(least_asked(promise.least_budget))}: no lower budget can be promised beside "
+            f"{event_text.money(round_up_budget(promise.least_budget))}: no lower budget can be promised beside "
             f"{which}. "
             "Without a deadline the job is expected to cost "
-            f"{event_text.money(micros(plan.ahead.expected_cost))}."
+            f"{event_text.money(to_micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
 
 
 def _promise(promise: Promise) -> dict[str, Any]:
     return {
-        "holds": promise.holds,
+        "holds": promise.is_feasible,
         "least_deadline_seconds": promise.least_deadline_s,
-        "least_budget": format_micros(least_asked(promise.least_budget, step=1)),
+        "least_budget": format_micros(round_up_budget(promise.least_budget, step=1)),
     }
 
 
@@ -88,13 +88,13 @@ def _move(plan: JobPlan) -> dict[str, Any] | None:
     return {
         "checkpoint_bytes": luggage.size_bytes,
         "seconds": luggage.size_bytes / luggage.bytes_per_s,
-        "egress": format_micros(dearest_move(plan.terms)),
+        "egress": format_micros(highest_transfer_cost(plan.terms)),
     }
 
 
 def _saved(plan: JobPlan) -> str:
     """Beside the cheaper way on demand."""
-    cost, found = micros(plan.ahead.expected_cost), plan.baselines
+    cost, found = to_micros(plan.ahead.expected_cost), plan.baselines
     if found is None or not found.rental.cost:
         return ""
     than, less = MEANINGS[found.headline], 1 - cost / found.rental.cost
@@ -123,7 +123,7 @@ def _moves(plan: JobPlan) -> list[str]:
     carried_s = event_text.span(luggage.size_bytes / luggage.bytes_per_s)
     return [
         f"moves            to another region: {event_text.size(luggage.size_bytes)} in {carried_s}, "
-        f"egress up to {event_text.money(dearest_move(plan.terms))}"
+        f"egress up to {event_text.money(highest_transfer_cost(plan.terms))}"
     ]
 
 
@@ -132,13 +132,13 @@ def _kept_limits(plan: JobPlan) -> list[str]:
     terms, ahead = plan.terms, plan.ahead
     lines, unknown = [], f"nobody can say how many {event_text.unit(terms)}s it takes"
     if terms.deadline_s is not None:
-        met = "is met" if terms.stop.foreseen else f"is not promised: {unknown}"
+        met = "is met" if terms.stop.is_bounded else f"is not promised: {unknown}"
         kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
         lines.append(f"deadline         {event_text.span(terms.deadline_s)} {_kept(plan.promise) or kept}")
     if terms.budget is not None:
-        lasts = "is kept" if terms.stop.foreseen else f"ends the job when it is spent: {unknown}"
-        kept = lasts if micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
-        if plan.promise is not None and not plan.promise.covered:
+        lasts = "is kept" if terms.stop.is_bounded else f"ends the job when it is spent: {unknown}"
+        kept = lasts if to_micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+        if plan.promise is not None and not plan.promise.within_budget:
             kept = "CANNOT BE PROMISED beside the deadline"
         lines.append(f"budget           {event_text.money(terms.budget)} {kept}")
     return lines
@@ -152,7 +152,7 @@ def _kept(promise: Promise | None) -> str:
         return "CANNOT BE PROMISED"
     least, cost = (
         event_text.span(promise.least_deadline_s),
-        event_text.money(least_asked(promise.least_budget)),
+        event_text.money(round_up_budget(promise.least_budget)),
     )
     return f"is promised: machines on demand alone need {least} and up to {cost}"
 
@@ -167,4 +167,4 @@ def _alone(plan: JobPlan) -> str:
 
 
 def _finish(plan: JobPlan) -> Instant:
-    return later(plan.terms.start, plan.ahead.expected_s)
+    return seconds_after(plan.terms.start, plan.ahead.expected_s)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from pricing_data.errors import FeedError
-from pricing_data.feeds.base import Part
+from pricing_data.feeds.base import FeedPart
 from pricing_data.feeds.fetch import FetchReport, PartReport
 from spotctl.cli.format import output
 from spotctl.timesource import stopwatch
@@ -24,7 +24,7 @@ class Watcher(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def expects(self, parts: Sequence[Part]) -> None: ...
+    def expects(self, parts: Sequence[FeedPart]) -> None: ...
     def hears(self, report: PartReport) -> None: ...
 
 
@@ -47,7 +47,7 @@ class Lines:
     ) -> None:
         """Nothing is open."""
 
-    def expects(self, parts: Sequence[Part]) -> None:
+    def expects(self, parts: Sequence[FeedPart]) -> None:
         """Each is told of when it is through."""
 
     def hears(self, report: PartReport) -> None:
@@ -68,7 +68,7 @@ class Bars:
             console=output.canvas(),
         )
         self._tasks: dict[str, TaskID] = {}
-        self._reports: dict[Part, PartReport] = {}
+        self._reports: dict[FeedPart, PartReport] = {}
         self._began = stopwatch()
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class Bars:
     ) -> None:
         self._bars.stop()
 
-    def expects(self, parts: Sequence[Part]) -> None:
+    def expects(self, parts: Sequence[FeedPart]) -> None:
         for part in parts:
             bar = _bar(part)
             if bar not in self._tasks:
@@ -102,7 +102,7 @@ class Bars:
         )
 
 
-def _bar(part: Part) -> str:
+def _bar(part: FeedPart) -> str:
     return f"{part.cloud} {part.kind}"
 
 
@@ -147,7 +147,7 @@ def document(report: FetchReport, exit_code: int) -> dict[str, Any]:
     return {
         "schema": "spotctl.prices.fetch/1",
         "exit_code": exit_code,
-        "complete": report.complete,
+        "complete": report.is_complete,
         "interrupted": report.interrupted,
         "seconds": round(report.seconds, 3),
         "parts": [_fields(part) for part in report.parts],

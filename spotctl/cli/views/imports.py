@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pricing_data.model.units import Instant, format_instant
-from pricing_data.store.importing import Imported
+from pricing_data.store.importing import ImportedFile
 
 
-def sentence(done: Imported) -> str:
+def sentence(done: ImportedFile) -> str:
     """One file: every row of it is accounted for."""
     counts = (
         (done.added.new, "new"),
@@ -26,7 +26,7 @@ def sentence(done: Imported) -> str:
     return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}{beside}"
 
 
-def interrupted(outcomes: Sequence[Imported], asked: int) -> str:
+def interrupted(outcomes: Sequence[ImportedFile], asked: int) -> str:
     """What is in the store after Ctrl-C."""
     return (
         f"interrupted: {len(outcomes)} of {asked} files are in the store, of the next one whole batches or "
@@ -34,7 +34,7 @@ def interrupted(outcomes: Sequence[Imported], asked: int) -> str:
     )
 
 
-def document(outcomes: Sequence[Imported], failures: Sequence[str]) -> dict[str, Any]:
+def document(outcomes: Sequence[ImportedFile], failures: Sequence[str]) -> dict[str, Any]:
     """For programs: ``spotctl.prices.import/1``."""
     return {
         "schema": "spotctl.prices.import/1",
@@ -43,13 +43,13 @@ def document(outcomes: Sequence[Imported], failures: Sequence[str]) -> dict[str,
     }
 
 
-def _span(done: Imported) -> str:
+def _span(done: ImportedFile) -> str:
     if done.first is None or done.last is None:
         return "without a time"
     return f"{format_instant(done.first)[:10]} to {format_instant(done.last)[:10]}"
 
 
-def _fields(done: Imported) -> dict[str, Any]:
+def _fields(done: ImportedFile) -> dict[str, Any]:
     return {
         "path": done.path,
         "sources": list(done.sources),

@@ -10,14 +10,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.formats.quality import Finding
+from pricing_data.formats.quality import FlawFinding
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Seconds, UsdPerHour, format_instant
 from spotctl.cli.format import event_text
 from spotctl.cli.format.json_lines import public
 from spotctl.cli.views import candidates, expectation, job_size, setbacks
-from spotctl.control.bidding import ReliableAt, may_be_on_spot
-from spotctl.control.run_spec import Keeping, Terms
+from spotctl.control.bidding import ReliablePlacement, may_be_on_spot
+from spotctl.control.run_spec import CheckpointPolicy, RunSpec
 from spotctl.session.launch_plan import JobPlan
 
 _MARKETS_NAMED: Final = 5
@@ -79,14 +79,16 @@ def _reliable(plan: JobPlan) -> list[str]:
     ]
 
 
-def _may_be_cheaper(terms: Terms) -> str:
+def _may_be_cheaper(terms: RunSpec) -> str:
     """What a job without checkpoints could do about its dearest machine."""
-    if terms.keeps is not None or not may_be_on_spot(replace(terms, keeps=Keeping(10, Seconds(0.0)))):
+    if terms.keeps is not None or not may_be_on_spot(
+        replace(terms, keeps=CheckpointPolicy(10, Seconds(0.0)))
+    ):
         return ""
     return "; with checkpoint: {store: FOLDER, every: 10} it may run on spot"
 
 
-def _reliable_risk(at: ReliableAt) -> str:
+def _reliable_risk(at: ReliablePlacement) -> str:
     """What is risked by keeping the model on a machine that may be taken."""
     if at.losses_per_hour < 0.001:
         often = "Hardly ever taken; if it is"
@@ -117,7 +119,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "markets_left_out": _left_out(plan),
         **candidates.fields(plan),
-        "price_findings": public(plan.recording.findings, tuple[Finding, ...]),
+        "price_findings": public(plan.recording.findings, tuple[FlawFinding, ...]),
         "decisions": [public(decision) for decision in ahead.decisions],
     }
 
@@ -145,7 +147,7 @@ def _rows_set_aside(recording: Recording) -> list[str]:
         return []
     lines = [f"{recording.rows_quarantined} of {recording.rows_read} price rows are not used:"]
     for finding in recording.findings:
-        if finding.kind.quarantines:
+        if finding.kind.is_quarantining:
             example = f", first line {finding.examples[0].line}" if finding.examples else ""
             lines.append(f"  {finding.count} x {finding.kind}{example}")
     return lines

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.cluster.policies.registry import MENU
-from bidbrain.performance.throughput_completion import Estimate, Source
+from bidbrain.performance.throughput_completion import Source, ThroughputEstimate
 from pricing_data.model.units import format_instant, format_micros
 from spotctl.cli.format import event_text
 from spotctl.cli.views import job_size
 from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle.planning import QueuePlan
-from spotctl.queue.lifecycle.status import Row, Standing, Status
+from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState
 from spotctl.queue.spec import QueueSettings
 
 
@@ -101,7 +101,7 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
         "jobs": [
             {
                 "job": name,
-                "promised": one.made,
+                "promised": one.is_promised,
                 "why_not_promised": one.why or None,
                 "reserved": dict(one.reserved or {}),
                 "put_aside": None
@@ -136,7 +136,7 @@ def _deadline(found: QueuePlan, name: str) -> str:
     if one.terms.deadline_s is None:
         return "none"
     limit = event_text.span(one.terms.deadline_s)
-    if one.made:
+    if one.is_promised:
         kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
         return f"{limit} is promised: {kept} on demand kept for it"
     return f"{limit} CANNOT BE PROMISED: {one.why}"
@@ -145,7 +145,7 @@ def _deadline(found: QueuePlan, name: str) -> str:
 # ---- while and after it runs ---------------------------------------------------------------------
 
 
-def list_table(found: Standing) -> RenderableType:
+def list_table(found: QueueStatus) -> RenderableType:
     """A line for each job, then what went wrong with one, then the queue, then measured speeds."""
     table = _table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
     for row in found.rows:
@@ -176,14 +176,14 @@ def list_table(found: Standing) -> RenderableType:
 
 
 _STATUS: Final = {
-    Status.NOT_BEGUN: "has not begun",
-    Status.RUNNING: "runs",
-    Status.STOPPED: "nobody runs it, and `spotctl queue run` goes on with it",
-    Status.ENDED: "has ended",
+    RunningState.NOT_BEGUN: "has not begun",
+    RunningState.RUNNING: "runs",
+    RunningState.STOPPED: "nobody runs it, and `spotctl queue run` goes on with it",
+    RunningState.ENDED: "has ended",
 }
 
 
-def _in_time(row: Row) -> str:
+def _in_time(row: JobStatus) -> str:
     """What was promised of its deadline, and what became of it."""
     if row.kept is not None:
         return "kept" if row.kept else "missed"
@@ -193,13 +193,13 @@ def _in_time(row: Row) -> str:
     return f"{word}, {format_instant(row.deadline)}"
 
 
-def listed(found: Standing) -> dict[str, Any]:
+def listed(found: QueueStatus) -> dict[str, Any]:
     """``spotctl.queue-list/1``."""
     return {
         "schema": "spotctl.queue-list/1",
         "queue": found.queue,
         "run": None if found.run is None else found.run.id,
-        "running": found.status is Status.RUNNING,
+        "running": found.status is RunningState.RUNNING,
         "status": found.status.value,
         "policy": found.policy,
         "rounds": found.rounds,
@@ -209,7 +209,7 @@ def listed(found: Standing) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: JobStatus) -> dict[str, Any]:
     whole = row.served.whole
     return {
         "job": row.job,
@@ -243,7 +243,7 @@ def _lease_object(lease: Lease) -> dict[str, Any]:
     return {"count": lease.count, "markets": markets, "until": format_instant(lease.until)}
 
 
-def _rates(found: Mapping[str, Estimate]) -> dict[str, Any]:
+def _rates(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
     """By instance type: what one machine does, how sure that is, and how it is known."""
     return {
         kind: {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pricing_data.model.units import micros
+from pricing_data.model.units import to_micros
 from spotctl.cli.format import event_text
-from spotctl.session.eviction_setbacks import Setbacks, matters
+from spotctl.session.eviction_setbacks import Setbacks, is_significant
 from spotctl.session.launch_plan import JobPlan
 
 _HARDLY_EVER: Final = 1000
@@ -32,7 +32,7 @@ def warnings(plan: JobPlan) -> list[str]:
             f"  {_expected(found)};",
             "  let it write checkpoints (docs/command-jobs.md), or say objective: {strategy: on-demand}",
         ]
-    elif found.keeps is None and matters(found, plan.ahead):
+    elif found.keeps is None and is_significant(found, plan.ahead):
         lines += [
             "if the program keeps nothing, an eviction starts it anew:",
             f"  {_expected(found)};",
@@ -47,7 +47,7 @@ def _expected(found: Setbacks) -> str:
         return lasts
     if found.evictions > _HARDLY_EVER:
         return f"{lasts}, so it would hardly ever end"
-    takes = f"{event_text.span(found.anew_s)} and {event_text.money(micros(found.anew_cost))}"
+    takes = f"{event_text.span(found.anew_s)} and {event_text.money(to_micros(found.anew_cost))}"
     return f"{lasts}, so expected are {found.evictions:.1f} evictions, {takes}"
 
 

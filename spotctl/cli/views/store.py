@@ -77,7 +77,7 @@ def _sources(corner: Corner) -> Iterator[str]:
 
 
 def _lines(finding: StoreFinding) -> Iterator[str]:
-    fate = "in quarantine" if finding.kind.quarantines else "kept"
+    fate = "in quarantine" if finding.kind.is_quarantining else "kept"
     yield f"{finding.count:,} x {finding.kind} ({fate}), {finding.source}"
     for example in finding.examples[:3]:
         yield f"    {example}"
@@ -105,7 +105,7 @@ def document(found: Standing, now: Instant) -> dict[str, Any]:
                 "source": finding.source,
                 "kind": str(finding.kind),
                 "count": finding.count,
-                "quarantined": finding.kind.quarantines,
+                "quarantined": finding.kind.is_quarantining,
                 "examples": list(finding.examples),
             }
             for finding in found.findings

@@ -16,16 +16,21 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.model.units import HOUR_S, Instant, format_instant, later
+from pricing_data.model.units import HOUR_S, Instant, format_instant, seconds_after
 from spotctl.cli.format import event_text
-from spotctl.control.lifecycle import Life
+from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import Expectation
 from spotctl.control.state import Allocation, Instance, Phase, State
 from spotctl.report.fold import Account, account
 from spotctl.report.status import clocks as clocks
 
 HAPPENED_ROWS: Final = 8
-_STYLES: Final = {Life.PENDING: "yellow", Life.RUNNING: "green", Life.WARNED: "bold red", Life.ENDING: "dim"}
+_STYLES: Final = {
+    InstanceState.PENDING: "yellow",
+    InstanceState.RUNNING: "green",
+    InstanceState.WARNED: "bold red",
+    InstanceState.ENDING: "dim",
+}
 _PHASES: Final = {
     Phase.STARTING: "waiting for the reliable machines",
     Phase.RESTARTING: "releasing the machines, to begin again from the checkpoint",
@@ -77,7 +82,7 @@ def cost(money: Account) -> str:
 
 def planned(start: Instant, plan: Expectation) -> str:
     """What the plan of the launch said."""
-    by = format_instant(later(start, plan.seconds))
+    by = format_instant(seconds_after(start, plan.seconds))
     return f"{event_text.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
 
 
@@ -106,14 +111,14 @@ def _footprint(view: LiveView) -> RenderableType:
 def _counts(state: State, allocation: Allocation) -> bool:
     """Whether it has machines, or may still get them."""
     waiting = allocation.refused is None and not allocation.instances
-    return waiting or any(instance.live for instance in state.of(allocation.name))
+    return waiting or any(instance.is_live for instance in state.instances_of(allocation.name))
 
 
 def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
     state = view.state
-    live = [instance for instance in state.of(allocation.name) if instance.live]
+    live = [instance for instance in state.instances_of(allocation.name) if instance.is_live]
     now = (
-        state.terms.tradable(allocation.market).on_demand
+        state.terms.market_option(allocation.market).on_demand
         if allocation.bid is None
         else state.history.price(allocation.market, view.now)
     )
@@ -181,7 +186,7 @@ def _stage(state: State) -> str:
     if state.phase is Phase.STARTING and not state.allocations:
         return "getting its input ready"
     if state.terms.engine.relies_on_checkpoints and doing is None:
-        return "a program that checkpoints" if any(state.at_work()) else "waiting for a machine"
+        return "a program that checkpoints" if any(state.working_instances()) else "waiting for a machine"
     return doing if doing else f"{state.stage}: {event_text.STAGES[state.stage]}"
 
 

@@ -1,4 +1,4 @@
-"""A round of a queue: from how its jobs stand to who is to hold which machines. Pure.
+"""Allocates machines for one round: from the jobs' states to the leases they should hold. Pure.
 
     j, p      jobs that want machines; pools (``quotas.py``): the worker types of the policy
     scale     as many machines as a job may hold at once, or as there are for it
@@ -8,9 +8,9 @@
     steps     core-seconds left
 
 The policy answers with shares of time; ``bidbrain.cluster.rounds`` turns them into this round's choices. A
-lease moves only where that is worth what it costs (``lease_moves.py``), and machines whose hour is paid stay
-where they are until it is nearly over: what they would be given up for is not worth an hour's price. What is
-left over goes to jobs that can use fewer machines than they asked for.
+lease moves only where that is worth its cost (``lease_moves.py``), and machines whose hour is paid stay
+where they are until it is nearly over: no move is worth an hour's price. Machines left over go to jobs that
+can use fewer than they asked for.
 """
 
 from __future__ import annotations
@@ -26,89 +26,100 @@ from msgspec import structs
 from bidbrain.bidding.decision_times import RENEWAL_LEAD_S
 from bidbrain.bidding.market_outlook import MarketOutlook, market_outlooks
 from bidbrain.cluster.lease import Lease
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.cluster.rounds import FADE, Combinations, choose
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.rounds import FADE, Combinations, choose_slots
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant
-from spotctl.control.estimation import refit
+from spotctl.control.estimation import refit_evictions
 from spotctl.control.state import State
-from spotctl.queue.allocation.lease_assignment import Place, Serving
-from spotctl.queue.allocation.lease_moves import Turn, move_s, stays, turn_s
+from spotctl.queue.allocation.lease_assignment import LeaseAssigner, LeaseRequest
+from spotctl.queue.allocation.lease_moves import MinHold, keeps_lease, min_hold_s, move_s
 from spotctl.queue.allocation.quotas import Pools
-from spotctl.queue.allocation.round_inputs import Hand, Table, Wanting, counts, exposure
-from spotctl.queue.allocation.throughput_estimates import market_at
+from spotctl.queue.allocation.round_inputs import (
+    RoundInputs,
+    RoundPlan,
+    SchedulableJob,
+    exposure,
+    uses_shared_budget,
+)
+from spotctl.queue.allocation.throughput_estimates import market_with_throughputs
 
 _UNKNOWN_WORK_S: Final = HOUR_S
-"""How much longer a job is taken to run of which nobody can say, on all that it wants."""
+"""Time that a job of unknown length is assumed to need still, on all machines that it wants."""
 _KEPT_TURNS: Final = 2.0
-"""Turns after which time that was had counts half, where five rounds are less."""
+"""Holds after which past machine time counts half, where five rounds are less."""
 
 
-def deal(jobs: Sequence[Wanting], table: Table) -> Hand:
-    """Jobs in the order of their arrival. Raises what the policy raises."""
-    free = _free(jobs, table.pools)
-    purse = table.purse - sum(exposure(job.state, 0, (), table) for job in jobs if counts(job))
-    broke = tuple(job.name for job in jobs if counts(job) and purse < 0)
+def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundPlan:
+    """Allocates a round; ``jobs`` come in the order of their arrival. Raises what the policy raises."""
+    free = _leasable_machines(jobs, table.pools)
+    purse = table.budget_left - sum(
+        exposure(job.state, 0, (), table) for job in jobs if uses_shared_budget(job)
+    )
+    broke = tuple(job.name for job in jobs if uses_shared_budget(job) and purse < 0)
     able = [job for job in jobs if job.name not in broke]
-    seen = [(job, _seen(job, free, table)) for job in able]
+    seen = [(job, _view_pools(job, free, table)) for job in able]
     usable = [(job, sight) for job, sight in seen if sight.best]
-    longest_s = max((turn_s(move_s(job.state)) for job in able), default=0.0)
+    longest_s = max((min_hold_s(move_s(job.state)) for job in able), default=0.0)
     shares: Mapping[str, Mapping[str, float]] = {}
-    order: list[Place] = []
+    order: list[LeaseRequest] = []
     if usable:
-        problem, kinds = _problem(usable, free, table, longest_s)
+        problem, kinds = _build_problem(usable, free, table, longest_s)
         answer = table.policy.compute_shares(problem).shares
         per_job = answer.per_job
         shares = {
             job.name: {p: float(per_job[n, k]) for k, p in enumerate(kinds) if per_job[n, k] > 0}
             for n, (job, _) in enumerate(usable)
         }
-        order = _ordered(usable, problem, Combinations.of(answer), kinds)
-    serving = Serving(free, replace(table, purse=purse))
-    _keep(seen, order, shares, serving, table)
-    serving.serve(order)
-    serving.grow(order)
+        order = _order_requests(usable, problem, Combinations.from_shares(answer), kinds)
+    serving = LeaseAssigner(free, replace(table, purse=purse))
+    _keep_leases(seen, order, shares, serving, table)
+    serving.assign_leases(order)
+    serving.grow_leases(order)
     leases = {**serving.leases, **{job.name: None for job in jobs if job.name not in serving.leases}}
-    faded = _fade(table, longest_s)
-    received = {job.name: _received(job, leases[job.name], table, faded) for job in jobs}
-    since = {job.name: _since(job, lease, table) for job in jobs if (lease := leases[job.name]) is not None}
-    return Hand(leases, shares, received, broke, since)
+    faded = _fade_factor(table, longest_s)
+    received = {job.name: _update_received(job, leases[job.name], table, faded) for job in jobs}
+    since = {
+        job.name: _hold_since(job, lease, table) for job in jobs if (lease := leases[job.name]) is not None
+    }
+    return RoundPlan(leases, shares, received, broke, since)
 
 
-# ---- what there is, and what it is worth to whom --------------------------------------------------
+# ---- what there is, and what it is worth to each job ----------------------------------------------
 
 
-def _free(jobs: Sequence[Wanting], pools: Pools) -> dict[str, int]:
-    """Machines of each pool that can be leased: those that are rented, or kept for a promise, are not."""
+def _leasable_machines(jobs: Sequence[SchedulableJob], pools: Pools) -> dict[str, int]:
+    """Counts leasable machines of each pool: without those that are rented, or reserved for a promise."""
     free: dict[str, int] = {}
     for job in jobs:
-        for pool in pools.markets(job.state):
+        for pool in pools.markets_by_pool(job.state):
             most = job.state.terms.limits.max_instances
-            limit = pools.limit(pool)
+            limit = pools.limit_of(pool)
             free[pool] = free.get(pool, 0) + most if limit is None else limit
         for pool in job.holder.begins_with:
-            limit = pools.limit(pool)
+            limit = pools.limit_of(pool)
             if limit is not None:
                 free[pool] = limit
     for job in jobs:
         for pool in job.holder.reserved.keys() | job.holder.held.rented.keys():
-            if pool in free and pools.limit(pool) is not None:
+            if pool in free and pools.limit_of(pool) is not None:
                 free[pool] -= max(job.holder.reserved[pool], job.holder.held.rented[pool])
     return {pool: max(count, 0) for pool, count in free.items()}
 
 
-def _bound(state: State, table: Table) -> bool:
-    """Whether the job holds machines whose paid hour goes on beyond this round."""
+def _is_paid_beyond_round(state: State, table: RoundInputs) -> bool:
+    """Tells whether the job holds machines whose paid hour goes on beyond this round."""
     if state.terms.rules.quantum_s < HOUR_S:
         return False
-    ends = [h.hour_ends for h in state.holdings() if not h.on_demand]
+    ends = [h.hour_ends for h in state.current_footprint() if not h.on_demand]
     return bool(ends) and min(ends) - RENEWAL_LEAD_S >= table.now + table.round_s
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """A job's view of the pools: its machines at once, and of each pool its markets and the best's
-    outlook.
+class _PoolView:
+    """Shows the pools to one job: how many machines it would use at once, each pool's markets, and the
+    outlook
+    of the pool's best market.
     """
 
     scale: int
@@ -116,61 +127,67 @@ class _Sight:
     markets: Mapping[str, tuple[Market, ...]]
 
 
-def _seen(job: Wanting, free: Mapping[str, int], table: Table) -> _Sight:
-    markets = table.pools.markets(job.state)
+def _view_pools(job: SchedulableJob, free: Mapping[str, int], table: RoundInputs) -> _PoolView:
+    markets = table.pools.markets_by_pool(job.state)
     most = job.state.terms.limits.max_instances
     scale = min(most, max((free[pool] for pool in markets), default=0))
     if scale < 1 or (scale < most and not job.holder.elastic):
-        return _Sight(0, {}, markets)
-    # Nothing happens to a job that waits: what it believes of evictions is brought up to this moment.
-    of_markets = market_outlooks(market_at(refit(structs.replace(job.state, now=table.now))), scale)
+        return _PoolView(0, {}, markets)
+    # Nothing happens to a job that waits, so its eviction estimates are refitted here.
+    of_markets = market_outlooks(
+        market_with_throughputs(refit_evictions(structs.replace(job.state, now=table.now))), scale
+    )
     best = {}
     for pool, members in markets.items():
         known = [of_markets[market] for market in members if market in of_markets]
         if known:
             best[pool] = min(known, key=lambda outlook: outlook.cost_per_useful_hour)
-    return _Sight(scale, best, markets)
+    return _PoolView(scale, best, markets)
 
 
-def _problem(
-    usable: Sequence[tuple[Wanting, _Sight]], free: Mapping[str, int], table: Table, longest_s: float
+def _build_problem(
+    usable: Sequence[tuple[SchedulableJob, _PoolView]],
+    free: Mapping[str, int],
+    table: RoundInputs,
+    longest_s: float,
 ) -> tuple[ShareProblem, tuple[str, ...]]:
     kinds = tuple(sorted({pool for _, sight in usable for pool in sight.best}))
     rates = np.array([[s.best[p].rate if p in s.best else 0.0 for p in kinds] for _, s in usable])
     costs = [[s.best[p].cost for _, s in usable if p in s.best] for p in kinds]
-    cluster = Cluster(
+    cluster = ClusterCapacity(
         kinds,
         np.array([float(free[pool]) for pool in kinds]),
         np.array([float(np.mean(cost)) for cost in costs]),
     )
     entities = sorted({job.entity for job, _ in usable})
-    left = [_left(job.state, float(row.max())) for (job, _), row in zip(usable, rates, strict=True)]
-    jobs = Jobs.of(
+    left = [_work_left(job.state, float(row.max())) for (job, _), row in zip(usable, rates, strict=True)]
+    jobs = Jobs.from_kinds(
         np.arange(len(usable)),
         names=tuple(job.name for job, _ in usable),
         weight=[job.weight for job, _ in usable],
         steps=left,
         age_s=[float(max(table.now - job.state.terms.start, 0)) for job, _ in usable],
-        slo_s=[_slo(job, table, longest_s) for job, _ in usable],
+        slo_s=[_slo_s(job, table, longest_s) for job, _ in usable],
         entity=[entities.index(job.entity) for job, _ in usable],
     )
     weights = np.array([table.entities.get(entity, 1.0) for entity in entities])
     scale = np.array([sight.scale for _, sight in usable], np.int64)
-    problem = ShareProblem(cluster, Kinds(rates, scale), jobs, weights)
-    alone = problem.isolated()
+    problem = ShareProblem(cluster, JobKinds(rates, scale), jobs, weights)
+    alone = problem.isolated_throughput()
     done = np.array([job.state.work_done for job, _ in usable])
     isolated_s = np.divide(done, alone, out=np.zeros(len(done)), where=alone > 0)
     return replace(problem, jobs=replace(jobs, isolated_s=isolated_s)), kinds
 
 
-def _left(state: State, rate: float) -> float:
+def _work_left(state: State, rate: float) -> float:
     left = state.work_left
     return max(left if left is not None else rate * _UNKNOWN_WORK_S, 1.0)
 
 
-def _slo(job: Wanting, table: Table, longest_s: float) -> float:
-    """Until its deadline, two rounds early, or a turn, as shares are kept to that; one that has passed is
-    none.
+def _slo_s(job: SchedulableJob, table: RoundInputs, longest_s: float) -> float:
+    """Returns seconds until its deadline, two rounds early, or a hold, since shares are kept for that long.
+
+    A deadline that has passed counts as none.
     """
     if job.due is None or job.due <= table.now:
         return inf
@@ -178,20 +195,20 @@ def _slo(job: Wanting, table: Table, longest_s: float) -> float:
     return max(left - max(2 * table.round_s, longest_s), left / 2)
 
 
-# ---- who stays, and who is served ------------------------------------------------------------------
+# ---- which leases stay, and which jobs are served --------------------------------------------------
 
 
-def _ordered(
-    usable: Sequence[tuple[Wanting, _Sight]],
+def _order_requests(
+    usable: Sequence[tuple[SchedulableJob, _PoolView]],
     problem: ShareProblem,
     combinations: Combinations,
     kinds: Sequence[str],
-) -> list[Place]:
-    """What was chosen, then whoever has a share and was not: by priority, then by share, then by arrival."""
+) -> list[LeaseRequest]:
+    """Orders what was chosen, then other jobs with a share: by priority, then by share, then by arrival."""
     received = np.array([[job.received.get(pool, 0.0) for pool in kinds] for job, _ in usable])
     first = combinations.first
     had = np.concatenate([received, np.zeros((len(first) - len(received), len(kinds)))])
-    slots = choose(problem, combinations, had)
+    slots = choose_slots(problem, combinations, had)
     chosen = [(int(first[slot.chosen]), slot.type) for slot in slots]
     priority = combinations.priorities(had)
     rest = sorted(
@@ -201,35 +218,39 @@ def _ordered(
     wanted = [(at, True) for at in chosen]
     wanted += [((int(first[c]), int(k)), False) for c, k in rest]
     return [
-        Place(job, kinds[k], sight.markets[kinds[k]], sight.scale, was_chosen)
+        LeaseRequest(job, kinds[k], sight.markets[kinds[k]], sight.scale, was_chosen)
         for (n, k), was_chosen in wanted
         for job, sight in (usable[n],)
     ]
 
 
-def _keep(
-    seen: Sequence[tuple[Wanting, _Sight]],
-    order: Sequence[Place],
+def _keep_leases(
+    seen: Sequence[tuple[SchedulableJob, _PoolView]],
+    order: Sequence[LeaseRequest],
     shares: Mapping[str, Mapping[str, float]],
-    serving: Serving,
-    table: Table,
+    serving: LeaseAssigner,
+    table: RoundInputs,
 ) -> None:
-    """Leases that stay where they are: of paid hours first, then those that are not worth moving."""
-    at = {job.name: table.pools.leased(job.holder.lease) for job, _ in seen if job.holder.lease is not None}
+    """Keeps leases where they are: those with paid hours first, then those that are not worth moving."""
+    at = {
+        job.name: table.pools.pool_of_lease(job.holder.lease)
+        for job, _ in seen
+        if job.holder.lease is not None
+    }
     chosen = {place.job.name: place.pool for place in order if place.chosen}
     contested = {pool for name, pool in chosen.items() if at.get(name) != pool}
     for job, _ in seen:
-        if job.holder.lease is not None and _bound(job.state, table):
+        if job.holder.lease is not None and _is_paid_beyond_round(job.state, table):
             held = job.holder.held.spot.total()
-            serving.keep(job, job.holder.lease, max(job.holder.lease.count - held, 0))
+            serving.keep_lease(job, job.holder.lease, max(job.holder.lease.count - held, 0))
     for job, sight in seen:
         lease, since = job.holder.lease, job.since
         if lease is None or since is None or job.name in serving.leases or not job.holder.held.spot.total():
             continue
         pool, of = at[job.name], shares.get(job.name, {})
         here = sight.best.get(pool)
-        left_s = inf if here is None else _left(job.state, here.rate) / here.rate
-        turn = Turn(
+        left_s = inf if here is None else _work_left(job.state, here.rate) / here.rate
+        turn = MinHold(
             pool,
             table.now - since,
             move_s(job.state),
@@ -238,26 +259,28 @@ def _keep(
             bool(of),
             sight.best,
         )
-        if stays(turn, contested):
-            serving.keep(job, lease, lease.count)
+        if keeps_lease(turn, contested):
+            serving.keep_lease(job, lease, lease.count)
 
 
-def _fade(table: Table, longest_s: float) -> float:
-    """What part of time had counts a round later: half of it after five rounds, or two turns."""
+def _fade_factor(table: RoundInputs, longest_s: float) -> float:
+    """Returns the weight of past time one round later: it halves after five rounds, or two holds."""
     return float(max(FADE, 0.5 ** (table.round_s / (_KEPT_TURNS * longest_s)))) if longest_s else FADE
 
 
-def _received(job: Wanting, lease: Lease | None, table: Table, fade: float) -> Mapping[str, float]:
-    """What the job has had lately, with the round that begins."""
+def _update_received(
+    job: SchedulableJob, lease: Lease | None, table: RoundInputs, fade: float
+) -> Mapping[str, float]:
+    """Returns the machine time that the job has had lately, with the round that begins."""
     had: dict[str, float] = {pool: seconds * fade for pool, seconds in job.received.items()}
     if lease is not None:
-        pool = table.pools.leased(lease)
+        pool = table.pools.pool_of_lease(lease)
         had[pool] = had.get(pool, 0.0) + table.round_s
     return {pool: round(seconds, 3) for pool, seconds in had.items() if seconds > 1.0}
 
 
-def _since(job: Wanting, lease: Lease, table: Table) -> Instant:
-    """When the turn began that it has with ``lease``."""
+def _hold_since(job: SchedulableJob, lease: Lease, table: RoundInputs) -> Instant:
+    """Returns when the job's hold of the pool of ``lease`` began."""
     before = job.holder.lease
-    same = before is not None and table.pools.leased(before) == table.pools.leased(lease)
+    same = before is not None and table.pools.pool_of_lease(before) == table.pools.pool_of_lease(lease)
     return job.since if job.since is not None and same else table.now

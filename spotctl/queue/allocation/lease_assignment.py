@@ -1,4 +1,4 @@
-"""Who is served with what is there: leases in an order, while machines and money last. Pure."""
+"""Assigns available machines: leases in an order, while machines and money last. Pure."""
 
 from __future__ import annotations
 
@@ -8,76 +8,82 @@ from dataclasses import dataclass, replace
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
-from spotctl.queue.allocation.round_inputs import Table, Wanting, counts, exposure
+from spotctl.queue.allocation.round_inputs import RoundInputs, SchedulableJob, exposure, uses_shared_budget
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A job that the round would have in a pool, with ``count`` machines if there are as many."""
+class LeaseRequest:
+    """Requests a lease of a pool for a job, with ``count`` machines if there are as many."""
 
-    job: Wanting
+    job: SchedulableJob
     pool: str
     markets: tuple[Market, ...]
     count: int
     chosen: bool
 
 
-class Serving:
-    """Leases given so far, and what is left for others."""
+class LeaseAssigner:
+    """Collects the leases given so far, and counts what is left for others."""
 
-    def __init__(self, free: Mapping[str, int], table: Table) -> None:
+    def __init__(self, free: Mapping[str, int], table: RoundInputs) -> None:
         self.leases: dict[str, Lease | None] = {}
         self._free = dict(free)
-        self._purse = table.purse
+        self._purse = table.budget_left
         self._table = table
 
-    def keep(self, job: Wanting, lease: Lease, new: int) -> None:
-        """The lease that a job has, where ``new`` machines of it can be paid for."""
-        price = exposure(job.state, new, lease.markets, self._table) if counts(job) else 0.0
+    def keep_lease(self, job: SchedulableJob, lease: Lease, new: int) -> None:
+        """Keeps the lease that a job has, if ``new`` machines of it can be paid for."""
+        price = exposure(job.state, new, lease.markets, self._table) if uses_shared_budget(job) else 0.0
         if price <= self._purse:
             self._purse -= price
             self.leases[job.name] = lease
-            self._take(lease)
+            self._take_machines(lease)
 
-    def serve(self, order: Sequence[Place]) -> None:
-        """Give leases in ``order``."""
+    def assign_leases(self, order: Sequence[LeaseRequest]) -> None:
+        """Gives leases in ``order``."""
         until = Instant(int(self._table.now + self._table.round_s))
         for place in order:
             holder = place.job.holder
             beginning = holder.begins_with
             if place.job.name in self.leases or any(self._free.get(p, n) < n for p, n in beginning.items()):
                 continue
-            count = self._affordable(place, min(place.count, self._free[place.pool] - beginning[place.pool]))
+            count = self._affordable_count(
+                place, min(place.count, self._free[place.pool] - beginning[place.pool])
+            )
             if count < 1 or (count < place.count and not holder.elastic):
                 continue
-            self._purse -= self._price(place, count)
+            self._purse -= self._exposure_of(place, count)
             for pool, machines in beginning.items():
-                if pool in self._free and self._table.pools.limit(pool) is not None:
+                if pool in self._free and self._table.pools.limit_of(pool) is not None:
                     self._free[pool] -= machines
             self.leases[place.job.name] = Lease(place.markets, count, until)
             self._free[place.pool] -= count
 
-    def grow(self, order: Sequence[Place]) -> None:
-        """What is left over goes to elastic jobs that kept less than they asked for, where they are."""
+    def grow_leases(self, order: Sequence[LeaseRequest]) -> None:
+        """Gives leftover machines to elastic jobs that kept fewer than they asked for, in their own pools."""
         pools = self._table.pools
         for place in order:
             lease = self.leases.get(place.job.name)
-            if lease is None or not place.job.holder.elastic or pools.leased(lease) != place.pool:
+            if lease is None or not place.job.holder.elastic or pools.pool_of_lease(lease) != place.pool:
                 continue
-            more = self._affordable(place, min(place.count - lease.count, self._free[place.pool]))
+            more = self._affordable_count(place, min(place.count - lease.count, self._free[place.pool]))
             if more > 0:
-                self._purse -= self._price(place, more)
+                self._purse -= self._exposure_of(place, more)
                 self._free[place.pool] -= more
                 self.leases[place.job.name] = replace(lease, count=lease.count + more)
 
-    def _affordable(self, place: Place, count: int) -> int:
-        while count > 0 and self._price(place, count) > self._purse:
+    def _affordable_count(self, place: LeaseRequest, count: int) -> int:
+        while count > 0 and self._exposure_of(place, count) > self._purse:
             count -= 1
         return count
 
-    def _price(self, place: Place, count: int) -> float:
-        return exposure(place.job.state, count, place.markets, self._table) if counts(place.job) else 0.0
+    def _exposure_of(self, place: LeaseRequest, count: int) -> float:
+        return (
+            exposure(place.job.state, count, place.markets, self._table)
+            if uses_shared_budget(place.job)
+            else 0.0
+        )
 
-    def _take(self, lease: Lease) -> None:
-        pool = self._table.pools.leased(lease)
+    def _take_machines(self, lease: Lease) -> None:
+        pool = self._table.pools.pool_of_lease(lease)
         self._free[pool] = max(self._free.get(pool, 0) - lease.count, 0)

@@ -1,17 +1,20 @@
-"""Turns: when a lease moves, and when that costs more than it brings. Pure.
+"""Decides when a lease moves, and when that costs more than it brings. Pure.
 
     s    move_s   seconds that a job's machines do nothing when its lease moves: the new ones start
                   (``start_s``) and join (sigma), and giving up the old ones costs lambda
-    h             seconds since the turn began
+    h             seconds since the hold began
     H             seconds that a better pool would be enjoyed for: the work left, an hour at most
     T, T'         work per second here and there;  e, e' dollars per unit of work
 
-Shares say how much time jobs get, and rounds who has it now (``bidbrain.cluster.rounds``). A round that moves
-a lease for fairness alone brings nobody forward: the same is done, s later. So a turn lasts until
+Shares say how much time jobs get, and rounds which job has it now (``bidbrain.cluster.rounds``). A round that
+moves a lease for fairness alone advances no job: the same work is done, s later. So a hold lasts until
 
     s <= PART h
 
-and whoever waits rises in priority meanwhile (Narayanan 5.5): after that the order of priorities decides,
+and waiting jobs rise in priority meanwhile (Narayanan 5.5). After that the order of priorities decides,
+and no job with a share waits longer than the holds before it. A job that would be done within a hold ends
+first; for that it may stay one hold more. A move to a pool that is better for the job itself waits for no
+hold to end, where
 and nobody with a share waits longer than the turns before it. A job that would be done within a turn ends
 first; for that it may stay one turn more. A move to a pool that is better for the job itself waits for no
 turn, where
@@ -29,52 +32,53 @@ from typing import Final
 
 from bidbrain.bidding.market_outlook import MarketOutlook
 from pricing_data.model.units import HOUR_S, Seconds
-from spotctl.control.bidding import market_of
+from spotctl.control.bidding import observe_whole_market
 from spotctl.control.state import State
 
 PART: Final = 0.1
-"""Of a turn, that its move may take."""
+"""Part of a hold that its move may take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A job that holds machines by a lease of ``pool``.
+class MinHold:
+    """Describes a job that holds machines by a lease of ``pool``, and the least time it should hold them.
 
-    ``chosen``: the pool that the round would have it in, None for none; ``entitled``: whether any share is
-    its; ``best``: what the pools promise it.
+    ``chosen``: the pool that the round would have it in, None for none; ``entitled``: whether it has any
+    share;
+    ``best``: the outlook of each pool for it.
     """
 
     pool: str
     held_s: float
     move_s: Seconds
     left_s: float
-    """Until its work is done where it is."""
+    """Seconds until its work is done where it is."""
     chosen: str | None
     entitled: bool
     best: Mapping[str, MarketOutlook]
 
     @property
     def least_s(self) -> float:
-        """How long it lasts at least."""
-        return turn_s(self.move_s)
+        """Returns how long the hold lasts at least."""
+        return min_hold_s(self.move_s)
 
 
-def turn_s(cost_s: float) -> float:
-    """How long a turn lasts at least whose move takes ``cost_s``."""
+def min_hold_s(cost_s: float) -> float:
+    """Returns how long a hold lasts at least if its move takes ``cost_s``."""
     return cost_s / PART
 
 
 def move_s(state: State) -> Seconds:
-    """s, as configured or as the job has shown it."""
-    scaling = market_of(state).scaling
+    """Returns s, as configured or as the job has shown it."""
+    scaling = observe_whole_market(state).scaling
     return Seconds(state.terms.start_s + scaling.sigma_s + scaling.lambda_s)
 
 
-def stays(turn: Turn, contested: Collection[str]) -> bool:
-    """Whether the lease stays where it is. ``contested``: pools that others are due in."""
+def keeps_lease(turn: MinHold, contested: Collection[str]) -> bool:
+    """Tells whether the lease stays where it is. ``contested``: pools that other jobs are due in."""
     if turn.chosen == turn.pool:
         return True
-    if turn.chosen is not None and _repays(turn, turn.chosen):
+    if turn.chosen is not None and _repays_move(turn, turn.chosen):
         return False
     if turn.held_s < turn.least_s:
         return True
@@ -84,8 +88,8 @@ def stays(turn: Turn, contested: Collection[str]) -> bool:
     return ends or turn.pool not in contested
 
 
-def _repays(turn: Turn, pool: str) -> bool:
-    """Whether ``pool`` is so much better for the job that the move pays for itself."""
+def _repays_move(turn: MinHold, pool: str) -> bool:
+    """Tells whether ``pool`` is so much better for the job that the move pays for itself."""
     here, there = turn.best.get(turn.pool), turn.best[pool]
     if here is None:
         return True

@@ -1,7 +1,7 @@
-"""Pools of machines, and who holds how many of them: what quotas count. Pure.
+"""Groups machines into pools, and counts each job's machines in them, as quotas do. Pure.
 
-A quota is of an instance type wherever it is, or of one in one zone. Markets that one quota counts are one
-pool; a type without a quota is a pool too, without a limit. A machine counts from the moment it is asked for
+A quota covers an instance type wherever it is, or in one zone. Markets that one quota counts are one
+pool; a type without a quota is a pool too, without a limit. A machine counts from its request
 until it has ended, on demand or spot, reliable or not.
 """
 
@@ -18,42 +18,42 @@ from spotctl.control.state import Allocation, Phase, State
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """``limits``: machines at once, by TYPE or TYPE@ZONE."""
+    """Maps markets to pools. ``limits``: machines at once, by TYPE or TYPE@ZONE."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, market: Market) -> str:
-        """The pool that a market's machines count in."""
+    def pool_of(self, market: Market) -> str:
+        """Returns the pool that a market's machines count in."""
         return str(market) if str(market) in self.limits else market.instance_type
 
-    def leased(self, lease: Lease) -> str:
-        """The pool that a lease is of: all of its markets are of one."""
-        return self.of(lease.markets[0])
+    def pool_of_lease(self, lease: Lease) -> str:
+        """Returns the pool of a lease: all of its markets are in one."""
+        return self.pool_of(lease.markets[0])
 
-    def limit(self, pool: str) -> int | None:
-        """None: as many as are wanted."""
+    def limit_of(self, pool: str) -> int | None:
+        """Returns the quota of a pool; None: no limit."""
         return self.limits.get(pool)
 
-    def markets(self, state: State) -> Mapping[str, tuple[Market, ...]]:
-        """The job's markets by pool, in order."""
+    def markets_by_pool(self, state: State) -> Mapping[str, tuple[Market, ...]]:
+        """Returns the job's markets by pool, in order."""
         found: dict[str, list[Market]] = {}
         for tradable in state.terms.spot:
-            found.setdefault(self.of(tradable.market), []).append(tradable.market)
+            found.setdefault(self.pool_of(tradable.market), []).append(tradable.market)
         return {pool: tuple(markets) for pool, markets in found.items()}
 
 
-def impossible(state: State, pools: Pools) -> str:
-    """Why the quotas can never hold the job, whoever else is there; "" where they can."""
+def why_impossible(state: State, pools: Pools) -> str:
+    """Returns why the quotas can never hold the job, even alone; "" where they can."""
     terms, most = state.terms, state.terms.limits.max_instances
-    reliable, least = pools.of(terms.reliable.market), 1 if state.terms.reliable_count else most
-    limit = pools.limit(reliable)
+    reliable, least = pools.pool_of(terms.reliable.market), 1 if state.terms.reliable_count else most
+    limit = pools.limit_of(reliable)
     if limit is not None and limit < terms.reliable_count:
         return f"it needs {terms.reliable_count} reliable x {reliable}, and the quota of those is {limit}"
     if most == 0:
         return "it holds no spot machines (max_instances: 0), and a queue leases no others"
     room = 0
-    for pool in pools.markets(state):
-        limit = pools.limit(pool)
+    for pool in pools.markets_by_pool(state):
+        limit = pools.limit_of(pool)
         beside = terms.reliable_count if pool == reliable else 0
         room = max(room, least if limit is None else limit - beside)
     if room >= least:
@@ -62,26 +62,30 @@ def impossible(state: State, pools: Pools) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Machines of one job, by pool."""
+class MachineUse:
+    """Counts machines of one job, by pool."""
 
     spot: Counter[str]
     rented: Counter[str]
     """On demand, reliable ones included."""
 
 
-def use(state: State, pools: Pools) -> Use:
-    """What a job holds now."""
+def machines_in_use(state: State, pools: Pools) -> MachineUse:
+    """Counts what a job holds now."""
     spot: Counter[str] = Counter()
     rented: Counter[str] = Counter()
     for allocation in state.allocations.values():
-        held = _held(state, allocation)
+        held = _held_count(state, allocation)
         if held:
-            (rented if allocation.on_demand else spot)[pools.of(allocation.market)] += held
-    return Use(spot, rented)
+            (rented if allocation.on_demand else spot)[pools.pool_of(allocation.market)] += held
+    return MachineUse(spot, rented)
 
 
-def _held(state: State, allocation: Allocation) -> int:
+def _held_count(state: State, allocation: Allocation) -> int:
     if state.phase is Phase.CLOSED:
         return 0
-    return allocation.count if allocation.unanswered else sum(i.live for i in state.of(allocation.name))
+    return (
+        allocation.count
+        if allocation.awaits_answer
+        else sum(i.is_live for i in state.instances_of(allocation.name))
+    )

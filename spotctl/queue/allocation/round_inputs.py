@@ -1,4 +1,4 @@
-"""What a round is dealt from, and what it deals: values, and what a job may come to owe. Pure."""
+"""Defines the inputs and the result of a round, and what a job may come to owe. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Final
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.cluster.policies.base import Policy
-from bidbrain.cluster.policies.registry import policy
+from bidbrain.cluster.policies.registry import make_policy
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control.billing import MICROS_PER_USD
 from spotctl.control.state import State
-from spotctl.queue.allocation.lease_changes import Holder
+from spotctl.queue.allocation.lease_changes import LeaseHolder
 from spotctl.queue.allocation.quotas import Pools
 from spotctl.queue.spec import PolicyChoice
 
 _WAY_OUT_S: Final = 600
-"""From the end of a lease to the end of the last machine, at worst."""
+"""Seconds from the end of a lease to the end of its last machine, at worst."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanting:
-    """A job that is not done. ``due``: when it should be, if that matters to the policy."""
+class SchedulableJob:
+    """Describes a job that can use machines. ``due``: when it should be done, if that matters to the policy."""
 
     state: State
-    holder: Holder
+    holder: LeaseHolder
     weight: float
     entity: str
     due: Instant | None
     received: Mapping[str, float]
-    """Seconds by pool, faded."""
+    """Seconds of machine time by pool, faded."""
     since: Instant | None = None
-    """When its turn began: the lease that it has, of the pool that it has it of."""
+    """When its hold began: since then its lease is of the same pool."""
 
     @property
     def name(self) -> str:
@@ -42,45 +42,50 @@ class Wanting:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """What a round deals: leases wanted of every job, in the order in which they are to be served."""
+class RoundPlan:
+    """Holds the result of a round: the lease that every job should have, in the order of service."""
 
     leases: Mapping[str, Lease | None]
     shares: Mapping[str, Mapping[str, float]]
     received: Mapping[str, Mapping[str, float]]
-    broke: tuple[str, ...] = ()
+    out_of_budget: tuple[str, ...] = ()
     """Jobs that cannot be paid for any longer."""
     since: Mapping[str, Instant] = field(default_factory=dict)
-    """When the turn of each job with a lease began."""
+    """When the hold of each job with a lease began."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What is the same for every job of a round."""
+class RoundInputs:
+    """Holds what is the same for every job of a round."""
 
     now: Instant
     round_s: Seconds
     pools: Pools
     policy: Policy
     entities: Mapping[str, float]
-    purse: float = inf
+    budget_left: float = inf
     """Micro-dollars that are neither spent nor put aside for promises."""
 
 
-def chosen_policy(choice: PolicyChoice, left: float) -> Policy:
-    """The policy that a queue file names. One that keeps to a budget and was told none has what is ``left``
-    of the queue's: micro-dollars that nobody owes, put aside or not, as all work is paid from them.
+def make_round_policy(choice: PolicyChoice, left: float) -> Policy:
+    """Returns the policy that a queue file names.
+
+    A budget policy without a budget parameter gets what is ``left`` of the queue's: micro-dollars that are
+    not
+    owed yet, put aside or not, as they pay for all work.
     """
     parameters = dict(choice.parameters)
     if choice.name == "makespan-within" and "budget" not in parameters:
         parameters["budget"] = max(left / MICROS_PER_USD, 1e-6)
-    return policy(choice.name, parameters)
+    return make_policy(choice.name, parameters)
 
 
-def exposure(state: State, machines: int, markets: Sequence[Market], table: Table) -> float:
-    """Micro-dollars that a job may come to owe before anybody can stop it, at list prices: its reliable
-    machines, and ``machines`` of the dearest of ``markets``, for a billing step more than a round and
-    their way out.
+def exposure(state: State, machines: int, markets: Sequence[Market], table: RoundInputs) -> float:
+    """Returns micro-dollars that a job may come to owe before it can be stopped, at list prices.
+
+    They pay for its reliable machines, and ``machines`` of the most expensive of ``markets``, for a billing
+    step
+    more than a round and the time they take to end.
     """
     terms = state.terms
     dearest = max((t.on_demand for t in terms.spot if t.market in markets), default=0.0)
@@ -91,7 +96,7 @@ def exposure(state: State, machines: int, markets: Sequence[Market], table: Tabl
     return hourly * (quantum_s + table.round_s + _WAY_OUT_S) / HOUR_S * MICROS_PER_USD
 
 
-def counts(job: Wanting) -> bool:
-    """Whether the job lives on money that is not put aside for it."""
+def uses_shared_budget(job: SchedulableJob) -> bool:
+    """Tells whether the job spends money that is not put aside for it."""
     queued = job.state.terms.queued
     return queued is not None and not queued.promised

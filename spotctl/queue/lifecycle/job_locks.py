@@ -1,4 +1,4 @@
-"""What one process holds of the jobs that it runs: their locks and their open records."""
+"""Holds what one process owns of the jobs that it runs: their locks and their open records."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 from spotctl.errors import AlreadyRunning
 from spotctl.records.run import JobLocked, Run, Runs
-from spotctl.session.open import Recorded, reopen, settings_of
+from spotctl.session.open import RecordedRun, reopen_run, settings_of
 
 
-class Claims:
-    """A claim is let go of when its job ends; all of them when the queue does, however that comes."""
+class JobLocks:
+    """Holds claims on jobs: each ends with its job, all of them when the queue ends, for whatever reason."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
@@ -26,13 +26,13 @@ class Claims:
     ) -> None:
         self._all.close()
 
-    def new(self) -> ExitStack:
-        """A claim on nothing yet."""
+    def new_claim(self) -> ExitStack:
+        """Returns an empty claim."""
         return self._all.enter_context(ExitStack())
 
-    def on(self, job: str) -> ExitStack:
-        """The claim on a job: nobody else runs it. Raises AlreadyRunning where another process does."""
-        claim = self.new()
+    def claim_job(self, job: str) -> ExitStack:
+        """Locks a job, so that no other process runs it. Raises AlreadyRunning where one does."""
+        claim = self.new_claim()
         try:
             claim.enter_context(self.runs.lock(job))
         except JobLocked:
@@ -40,9 +40,9 @@ class Claims:
         return claim
 
 
-def reopened(run: Run, claim: ExitStack) -> Recorded:
-    """A run as its record has it, open as long as the claim. Raises LedgerError where it cannot be read."""
+def reopen_claimed(run: Run, claim: ExitStack) -> RecordedRun:
+    """Opens a run as its record has it, as long as the claim lasts. Raises LedgerError for an unreadable one."""
     settings = settings_of(run)
     ledger = run.ledger()
     claim.callback(ledger.close)
-    return reopen(run, ledger, settings)
+    return reopen_run(run, ledger, settings)

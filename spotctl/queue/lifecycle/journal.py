@@ -1,10 +1,10 @@
-"""What a queue writes down of itself, and what others ask of it. Its jobs have ledgers of their own.
+"""Records what a queue does, and what others ask of it. Its jobs have ledgers of their own.
 
 ROOT/queues/NAME/lock              held by the process that runs the queue
 ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
 ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
 
-Lines are JSON, whole or not there (``agileml.node.programs.jsonl_log``): each is on the disk before anything
+Lines are JSON, whole or absent (``agileml.node.programs.jsonl_log``): each is on the disk before anything
 follows from it.
 """
 
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from agileml.node.programs.jsonl_log import Inbox, Outbox
+from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control.codec import from_json, to_json
 from spotctl.errors import AlreadyRunning, LedgerError
 from spotctl.job.settings import WorldKind
-from spotctl.queue.lifecycle.requests import Asked, Request, Requests
+from spotctl.queue.lifecycle.requests import Request, RequestFile, RequestLine
 from spotctl.records.ledger import sync_folder
 from spotctl.records.run import JobLocked, default_root, held, is_held
 from spotctl.timesource import wall_clock
@@ -36,8 +36,8 @@ _NEVER: Final = Instant(0)
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """``request``, ``added`` (jobs by name, as JSON), ``removed`` (of the file's): what had been asked for
-    until then. One note, so that nothing of it is lost or done twice, wherever the process dies.
+    """The queue began. ``request``, ``added`` (jobs by name, as JSON), ``removed`` (of the file's) sum up the
+    requests so far. They are one note, so that none is lost or done twice, wherever the process dies.
     """
 
     at: Instant
@@ -49,11 +49,11 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A job is the queue's from now on, as its run ``run``.
+    """A job became the queue's, as its run ``run``.
 
-    ``why``: what speaks against a promise, "" where it was made or nobody asked for one. ``allowance``:
-    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved``:
-    machines on demand that are kept for it. ``member``: as it was added; "" for one of the queue's file.
+    ``why``: what speaks against a promise, "" where it was made or none was requested. ``allowance``:
+    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved_machines``:
+    machines on demand that are reserved for it. ``member``: as it was added; "" for one of the queue's file.
     """
 
     at: Instant
@@ -68,9 +68,9 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A round: each job's shares of time by pool, and seconds it has had lately (faded, with this round).
-
-    ``since``: when the turn of each job with a lease began.
+    """A round was allocated: each job's shares of time by pool, and seconds it has had lately (faded, with
+    this
+    round). ``hold_since``: when the hold of each job with a lease began.
     """
 
     at: Instant
@@ -94,9 +94,9 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """Requests up to this number have been dealt with.
+    """Requests up to this number have been handled.
 
-    ``waiting``: a job that was added, by name and as JSON, and is to be let in. ``removed``: a job's name.
+    ``waiting``: an added job, by name and as JSON, that is to be let in. ``removed``: a job's name.
     """
 
     at: Instant
@@ -118,8 +118,9 @@ _KINDS: Final[Mapping[str, type]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Seconds of rounds that a job was there for: ``whole``, with a lease (``got``), and by its shares
+class ServiceTime:
+    """Counts seconds of the rounds that a job was there for: ``whole``, with a lease (``got``), and by its
+    shares
     (``due``).
     """
 
@@ -129,8 +130,8 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The fold of a journal."""
+class QueueRecord:
+    """Holds the fold of a journal."""
 
     settings: str = ""
     at: Instant = _NEVER
@@ -139,19 +140,19 @@ class Record:
     left: Mapping[str, Left] = field(default_factory=dict)
     last: Dealt | None = None
     rounds: int = 0
-    past: Mapping[str, Served] = field(default_factory=dict)
-    """Of each job, until the last round began, or it left."""
+    past: Mapping[str, ServiceTime] = field(default_factory=dict)
+    """Each job's seconds, until the last round began, or until it left."""
     stale: bool = True
-    """Whether jobs came or went since the last round."""
+    """Whether jobs came or left since the last round."""
     handled: int = 0
     added: Mapping[str, str] = field(default_factory=dict)
-    """By name, as JSON: jobs that are not the file's."""
+    """Jobs that are not in the file: by name, as JSON."""
     removed: frozenset[str] = frozenset()
-    """Whose removal was asked for."""
+    """Names of jobs whose removal was requested."""
     closed: Closed | None = None
 
-    def after(self, note: Note) -> Self:
-        """The record with one more note."""
+    def with_note(self, note: Note) -> Self:
+        """Returns the record with one more note."""
         record = replace(self, at=max(self.at, note.at))
         match note:
             case Began():
@@ -162,10 +163,10 @@ class Record:
                 return replace(record, entered=entered, removed=record.removed - {note.job}, stale=True)
             case Dealt():
                 there = () if record.last is None else record.last.leases.keys() - record.left.keys()
-                past = {**record.past, **{job: record.served(job, note.at) for job in there}}
+                past = {**record.past, **{job: record.service_time(job, note.at) for job in there}}
                 return replace(record, last=note, rounds=record.rounds + 1, past=past, stale=False)
             case Left():
-                past = {**record.past, note.job: record.served(note.job, note.at)}
+                past = {**record.past, note.job: record.service_time(note.job, note.at)}
                 return replace(record, left={**record.left, note.job: note}, past=past, stale=True)
             case Handled():
                 added = {**record.added, **note.waiting}
@@ -174,32 +175,32 @@ class Record:
             case Closed():
                 return replace(record, closed=note)
 
-    def received(self, job: str) -> Mapping[str, float]:
-        """Seconds by pool."""
+    def received_s(self, job: str) -> Mapping[str, float]:
+        """Returns seconds of machine time that a job has had lately, by pool."""
         return {} if self.last is None else self.last.received.get(job, {})
 
-    def served(self, job: str, until: Instant) -> Served:
-        """What it has had until a moment of the round that goes on, or in all once it has left."""
-        past, last = self.past.get(job, Served()), self.last
+    def service_time(self, job: str, until: Instant) -> ServiceTime:
+        """Returns what it has had until a moment of the current round, or in all once it has left."""
+        past, last = self.past.get(job, ServiceTime()), self.last
         if last is None or job in self.left or job not in last.leases:
             return past
         span = float(max(until - last.at, 0))
         share = min(sum(last.shares.get(job, {}).values()), 1.0)
         got = span if last.leases[job] is not None else 0.0
-        return Served(past.whole + span, past.got + got, past.due + share * span)
+        return ServiceTime(past.whole + span, past.got + got, past.due + share * span)
 
-    def since(self, job: str) -> Instant | None:
-        """When its turn began; None where it has none."""
+    def hold_since(self, job: str) -> Instant | None:
+        """Returns when its hold began; None where it has none."""
         return None if self.last is None else self.last.since.get(job)
 
-    def reserved(self, job: str) -> Counter[str]:
+    def reserved_machines(self, job: str) -> Counter[str]:
         entered = self.entered.get(job)
         return Counter() if entered is None else Counter(entered.reserved)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRun:
-    """One run of a queue: a folder."""
+    """Locates one run of a queue: a folder."""
 
     folder: Path
 
@@ -208,111 +209,111 @@ class QueueRun:
         return self.folder.name
 
     @property
-    def journal(self) -> Path:
+    def journal_file(self) -> Path:
         return self.folder / "journal.jsonl"
 
-    def record(self) -> Record:
-        """The fold of its journal. Raises LedgerError where it cannot be read."""
-        record = Record()
-        for number, line in Inbox(self.journal).lines():
+    def read_record(self) -> QueueRecord:
+        """Reads the fold of its journal. Raises LedgerError for one that cannot be read."""
+        record = QueueRecord()
+        for number, line in JsonlReader(self.journal_file).read_lines():
             try:
-                record = record.after(_note(json.loads(line)))
+                record = record.with_note(_parse_note(json.loads(line)))
             except (ValueError, KeyError, TypeError) as error:
                 raise LedgerError(
-                    f"{self.journal}:{number} cannot be read ({error}), so nobody can go on with this run. "
+                    f"{self.journal_file}:{number} cannot be read ({error}), so nobody can go on with this run. "
                     "Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
                     f"With {self.folder} moved away the queue begins anew"
                 ) from error
         return record
 
     def discard(self) -> None:
-        """Forget the run: it was refused before anything was begun."""
+        """Deletes the run, which was refused before anything began."""
         shutil.rmtree(self.folder)
 
 
-class Journal:
-    """The one writer of a run's journal; ``record`` is the fold of what is on the disk."""
+class QueueJournal:
+    """Writes a run's journal, as its only writer; ``read_record`` is the fold of what is on the disk."""
 
     def __init__(self, run: QueueRun) -> None:
         self.run = run
-        self.record = run.record()
-        self._notes = Outbox(run.journal, durable=True)
+        self.record = run.read_record()
+        self._notes = JsonlWriter(run.journal_file, durable=True)
         sync_folder(run.folder)
 
-    def write(self, note: Note) -> None:
-        """Put a note on record: it is on the disk when this returns. Raises LedgerError if it is not."""
+    def write_note(self, note: Note) -> None:
+        """Records a note: it is on the disk when this returns. Raises LedgerError if it is not."""
         try:
             self._notes.send({"note": type(note).__name__, **to_json(note)})
         except OSError as error:
             raise LedgerError(
-                f"the record {self.run.journal} cannot be written: {error.strerror}. What it has is whole: "
+                f"the record {self.run.journal_file} cannot be written: {error.strerror}. What it has is whole: "
                 "mend that, and give the same command again to go on"
             ) from error
-        self.record = self.record.after(note)
+        self.record = self.record.with_note(note)
 
     def close(self) -> None:
         self._notes.close()
 
 
 class QueueFolder:
-    """All runs of one queue, and what is asked of it."""
+    """Finds all runs of one queue, and what is asked of it."""
 
     def __init__(self, name: str, root: Path | None = None) -> None:
         self.name = name
         self._folder = (root or default_root()) / "queues" / name
 
-    def newest(self) -> QueueRun | None:
-        """The run that began last; None where none has."""
+    def newest_run(self) -> QueueRun | None:
+        """Returns the run that began last; None where none has."""
         found = sorted(self._folder.glob("*/journal.jsonl"))
         return QueueRun(found[-1].parent) if found else None
 
-    def unfinished(self) -> QueueRun | None:
-        """The newest run, where it was never closed."""
-        newest = self.newest()
-        record = None if newest is None else newest.record()
+    def unfinished_run(self) -> QueueRun | None:
+        """Returns the newest run, where it was never closed."""
+        newest = self.newest_run()
+        record = None if newest is None else newest.read_record()
         return None if record is None or record.closed is not None or not record.settings else newest
 
-    def create(self) -> QueueRun:
-        """A new run, named after the moment it was made, UTC. Raises LedgerError where it cannot be kept."""
+    def create_run(self) -> QueueRun:
+        """Creates a run, named after the moment, UTC. Raises LedgerError where it cannot be written."""
         stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = self._folder / stamp
-        with self._kept():
+        with self._explain_write_errors():
             folder.mkdir(parents=True)
             sync_folder(folder.parent)
         return QueueRun(folder)
 
-    def ask(self, request: Request) -> None:
-        """Leave a request: a queue that runs takes it up at its next round, any other when it runs.
+    def leave_request(self, request: Request) -> None:
+        """Leaves a request: a running queue takes it up at its next round, another one when it runs.
 
-        Raises LedgerError where it cannot be written down.
+        Raises LedgerError where it cannot be written.
         """
-        with self._kept():
+        with self._explain_write_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
-            self.asked.ask(request, self.handled())
+            self.request_file.append_request(request, self.handled_number())
 
-    def requests(self, after: int) -> tuple[tuple[int, Asked], ...]:
-        """Requests with a number above ``after``. Raises LedgerError where none of their file can be read."""
-        return self.asked.after(after)
+    def requests_after(self, after: int) -> tuple[tuple[int, RequestLine], ...]:
+        """Returns requests with a number above ``with_note``. Raises LedgerError where their file cannot be read."""
+        return self.request_file.requests_after(after)
 
-    def handled(self) -> int:
-        """Up to what number requests have been dealt with, by whatever run."""
+    def handled_number(self) -> int:
+        """Returns the number up to which requests have been handled, by whatever run."""
         for journal in sorted(self._folder.glob("*/journal.jsonl"), reverse=True):
-            record = QueueRun(journal.parent).record()
+            record = QueueRun(journal.parent).read_record()
             if record.settings:  # else it was killed before it began
                 return record.handled
         return 0
 
     def is_live(self) -> bool:
-        """Whether a process runs the queue now."""
+        """Tells whether a process runs the queue now."""
         return is_held(self._folder / "lock")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that runs the queue. Raises AlreadyRunning where another one does.
+        """Makes this the one process that runs the queue. Raises AlreadyRunning where another one does.
 
-        LedgerError where nothing can be kept.
+        Raises LedgerError where records cannot be written.
         """
-        with self._kept():
+        with self._explain_write_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "lock").touch()
         with ExitStack() as stack:
@@ -323,13 +324,13 @@ class QueueFolder:
             yield
 
     @property
-    def asked(self) -> Requests:
-        """What was ever asked of it."""
-        return Requests(self._folder / "requests.jsonl")
+    def request_file(self) -> RequestFile:
+        """Returns all requests ever made of it."""
+        return RequestFile(self._folder / "requests.jsonl")
 
     @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """Inside, what cannot be written is a LedgerError that says where, and what would do."""
+    def _explain_write_errors(self) -> Iterator[None]:
+        """Turns an OSError inside into a LedgerError that says where, and what would help."""
         try:
             yield
         except OSError as error:
@@ -340,11 +341,11 @@ class QueueFolder:
 
 
 def root_of(world: WorldKind) -> Path:
-    """Replays are kept apart."""
+    """Returns the folder of a world's records; those of replays are kept apart."""
     return default_root() / "replays" if world is WorldKind.REPLAY else default_root()
 
 
-def _note(line: Mapping[str, Any]) -> Note:
+def _parse_note(line: Mapping[str, Any]) -> Note:
     fields = dict(line)
     note: Note = from_json(_KINDS[fields.pop("note")], fields)
     return note

@@ -1,4 +1,6 @@
-"""How a queue ended: the final object of ``queue run --json`` (``spotctl.queue/1``), and its exit code."""
+"""Describes how a queue ended: the final object of ``queue run --json`` (``spotctl.queue/1``), and its exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +9,27 @@ from decimal import Decimal
 from typing import Any, Final
 
 from pricing_data.model.units import format_instant, format_micros
-from spotctl.queue.lifecycle.journal import Left, Record
+from spotctl.queue.lifecycle.journal import Left, QueueRecord
 from spotctl.queue.spec import QueueSettings
 
 SCHEMA: Final = "spotctl.queue/1"
 _WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 8, 3)
 
 
-def outcome(
-    settings: QueueSettings, run: str, record: Record, finals: Mapping[str, dict[str, Any]]
+def build_outcome(
+    settings: QueueSettings, run: str, record: QueueRecord, finals: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """``finals``: the object of ``launch --json`` of every job that began."""
+    """Builds the final object. ``finals``: the object of ``launch --json`` of every job that began."""
     closed = record.closed
-    jobs = [_job(left, record, finals.get(name)) for name, left in record.left.items()]
+    jobs = [_job_object(left, record, finals.get(name)) for name, left in record.left.items()]
     costs = [final["cost"] for final in finals.values()]
     total = {
-        key: _sum(cost[key] for cost in costs) for key in ("total", "spot", "on_demand", "egress", "refunded")
+        key: _sum_amounts(cost[key] for cost in costs)
+        for key in ("total", "spot", "on_demand", "egress", "refunded")
     }
     compared = [final["cost"] for final in finals.values() if final["savings_fraction"] is not None]
-    baseline = _sum(cost["on_demand_baseline"] for cost in compared)
-    paid, against = Decimal(_sum(cost["total"] for cost in compared)), Decimal(baseline)
+    baseline = _sum_amounts(cost["on_demand_baseline"] for cost in compared)
+    paid, against = Decimal(_sum_amounts(cost["total"] for cost in compared)), Decimal(baseline)
     budget = settings.spec.budget
     return {
         "schema": SCHEMA,
@@ -53,13 +56,13 @@ def outcome(
     }
 
 
-def exit_code(record: Record) -> int:
-    """The worst of the jobs'; who was removed ended as was asked."""
+def exit_code(record: QueueRecord) -> int:
+    """Returns the worst exit code of the jobs; a removed job ended as requested."""
     codes = {left.exit_code for left in record.left.values() if not left.removed}
     return min(codes - {0}, key=_WORST_FIRST.index, default=0)
 
 
-def _job(left: Left, record: Record, final: dict[str, Any] | None) -> dict[str, Any]:
+def _job_object(left: Left, record: QueueRecord, final: dict[str, Any] | None) -> dict[str, Any]:
     entered = record.entered.get(left.job)
     beside = {
         "promised": entered is not None and entered.promised,
@@ -78,5 +81,5 @@ def _job(left: Left, record: Record, final: dict[str, Any] | None) -> dict[str, 
     }
 
 
-def _sum(amounts: Iterable[str]) -> str:
+def _sum_amounts(amounts: Iterable[str]) -> str:
     return f"{sum((Decimal(amount) for amount in amounts), Decimal(0)):.6f}"

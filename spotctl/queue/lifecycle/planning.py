@@ -1,4 +1,4 @@
-"""What a queue would promise, and what its first round would give: for showing, before anything is begun."""
+"""Plans a queue: what it would promise, and what its first round would give, before anything begins."""
 
 from __future__ import annotations
 
@@ -10,67 +10,69 @@ from math import inf
 from msgspec import structs
 
 from bidbrain.cluster.policies.base import Infeasible
-from bidbrain.performance.throughput_completion import Estimate
+from bidbrain.performance.throughput_completion import ThroughputEstimate
 from pricing_data.model.units import Instant
 from spotctl.errors import DeadlineInfeasible
 from spotctl.job.checks import check_job
 from spotctl.job.clock_work import find_clock_work
 from spotctl.job.resolve import resolve
 from spotctl.queue.allocation import job_views
-from spotctl.queue.allocation.admission import Admission, admission
-from spotctl.queue.allocation.allocate import deal
+from spotctl.queue.allocation.admission import Admission, decide_admission
+from spotctl.queue.allocation.allocate import allocate_round
 from spotctl.queue.allocation.quotas import Pools
-from spotctl.queue.allocation.round_inputs import Hand, Table, Wanting, chosen_policy
-from spotctl.queue.allocation.throughput_estimates import rates
-from spotctl.queue.error_locations import about
+from spotctl.queue.allocation.round_inputs import RoundInputs, RoundPlan, SchedulableJob, make_round_policy
+from spotctl.queue.allocation.throughput_estimates import estimate_throughputs
+from spotctl.queue.error_locations import attribute_errors_to
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
-from spotctl.queue.lifecycle.run_queue import asked_for, in_order, start_of, starting_at
+from spotctl.queue.lifecycle.run_queue import by_priority, requested_jobs, start_of, with_start
 from spotctl.queue.spec import Member, QueueSettings
 from spotctl.session.open import opening_state
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """``admission``: of every job that would begin at once; ``waiting``: the others."""
+    """Shows a queue before it begins. ``decide_admission``: every job that would begin at once; ``waiting``: the
+    others.
+    """
 
     start: Instant
     prices: str
     admission: Admission
     waiting: tuple[str, ...]
-    first: Hand
+    first: RoundPlan
     members: Mapping[str, Member]
-    rates: Mapping[str, Mapping[str, Estimate]]
+    rates: Mapping[str, Mapping[str, ThroughputEstimate]]
     """How fast each job that would begin at once is on each instance type."""
     leasable: Mapping[str, int]
-    """Of each quota, what is not kept for promises: machines that leases can be of."""
+    """Of each quota, the machines that leases can have, as no promise reserves them."""
     unused: tuple[str, ...]
     """Quotas of machines that no job may use."""
     slower: Mapping[str, float]
-    """By job that would begin at once, how many times more slowly than prices pass this computer computes.
+    """How many times more slowly than prices pass this computer computes, by job that would begin at once.
 
-    With all machines that the job may have; nothing of a job whose work on this computer nobody knows.
+    It assumes all machines that the job may have. Jobs whose work on this computer is unknown are not in it.
     """
 
 
 def plan_queue(settings: QueueSettings) -> QueuePlan:
-    """The plan of a queue that starts now, in the trace's time, with what was asked of it since its last run.
+    """Plans a queue that starts now, in the trace's time, with the requests since its last run.
 
-    Writes and starts nothing. Raises UsageError where what was asked for does not go together, and
+    Writes and starts nothing. Raises UsageError where requests do not go together, and
     DeadlineInfeasible where the policy cannot keep to its budget.
     """
     folder = QueueFolder(settings.spec.name, root_of(settings.options.world))
-    asked, _ = asked_for(settings, folder)
+    asked, _ = requested_jobs(settings, folder)
     start = start_of(settings)
-    settled = starting_at(settings, start)
+    settled = with_start(settings, start)
     pools = Pools(settings.spec.quotas)
-    members = {member.name: member for member in in_order(asked)}
+    members = {member.name: member for member in by_priority(asked)}
     resolved, slower = {}, {}
     for name, member in members.items():
         if not member.after:
-            with about(name):
+            with attribute_errors_to(name):
                 resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
                 terms = resolved[name].terms
-                size = check_job(settled.of(member), terms)
+                size = check_job(settled.settings_for(member), terms)
                 work = find_clock_work(member.spec, terms, size)
                 terms = replace(terms, core_seconds_per_clock=work.core_seconds)
                 resolved[name] = replace(resolved[name], terms=terms)
@@ -79,19 +81,19 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
                     slower[name] = times
     states = {name: opening_state(of) for name, of in resolved.items()}
     ready = [members[name] for name in states]
-    weighed = admission(ready, states, pools, {}, settings.spec.budget)
+    weighed = decide_admission(ready, states, pools, {}, settings.spec.budget)
     wanting = []
     for name, state in states.items():
         one = weighed.judged[name]
-        seat = job_views.wanting(
+        seat = job_views.schedulable_job(
             structs.replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
         )
         if seat is not None:
             wanting.append(seat)
-    hand = _first(wanting, settings, start, weighed, pools)
+    hand = _allocate_first_round(wanting, settings, start, weighed, pools)
     prices = next((of.terms.prices for of in resolved.values()), "")
     kept = sum((Counter(one.reserved or {}) for one in weighed.judged.values()), Counter[str]())
-    usable = {pools.of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
+    usable = {pools.pool_of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
     waiting = tuple(name for name in members if name not in resolved)
     return QueuePlan(
         start,
@@ -100,25 +102,25 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         waiting,
         hand,
         members,
-        rates={name: rates(state) for name, state in states.items()},
+        rates={name: estimate_throughputs(state) for name, state in states.items()},
         leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
         unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
         slower=slower,
     )
 
 
-def _first(
-    wanting: list[Wanting], settings: QueueSettings, start: Instant, weighed: Admission, pools: Pools
-) -> Hand:
-    """The first round. Raises DeadlineInfeasible where the policy is to keep to a budget that does not do."""
+def _allocate_first_round(
+    wanting: list[SchedulableJob], settings: QueueSettings, start: Instant, weighed: Admission, pools: Pools
+) -> RoundPlan:
+    """Allocates the first round. Raises DeadlineInfeasible where the policy cannot keep to its budget."""
     spec = settings.spec
     purse = left = inf
     if spec.budget is not None:
         left = float(spec.budget)
         purse = left - sum(amount or 0 for amount in weighed.allowances.values())
-    chosen = chosen_policy(spec.policy, left)
+    chosen = make_round_policy(spec.policy, left)
     try:
-        return deal(wanting, Table(start, spec.round_s, pools, chosen, spec.entities, purse))
+        return allocate_round(wanting, RoundInputs(start, spec.round_s, pools, chosen, spec.entities, purse))
     except Infeasible as error:
         raise DeadlineInfeasible(
             f"{spec.name}: nothing was started. {spec.policy.name}: {error}. Allow as much, or name another "

@@ -1,7 +1,7 @@
-"""What is asked of a queue: lines of a file that any process may add to, numbered from 1.
+"""Keeps what is asked of a queue: lines of a file that any process may add to, numbered from 1.
 
-A line that is no request of this version, because it was damaged or somebody else wrote it, asks for nothing
-that could be done. It says so itself, and hides no other line.
+A line may be no request of this version, because it was damaged or another program wrote it. It then asks for
+nothing that could be done, is reported, and hides no other line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from agileml.node.programs.jsonl_log import Inbox, Outbox
+from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from spotctl.control.codec import from_json, to_json
 from spotctl.errors import LedgerError
 from spotctl.queue.spec import Member, parse_member
@@ -22,15 +22,15 @@ from spotctl.records.ledger import sync_folder
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``member`` is to be added (as JSON), or ``job`` removed."""
+    """Asks to add ``member`` (as JSON), or to remove ``job``."""
 
     job: str
     member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A line that cannot be read: in which file, and why."""
+class UnreadableRequest:
+    """Locates a line that cannot be read: in which file, and why."""
 
     file: Path
     line: int
@@ -40,34 +40,38 @@ class Unreadable:
         return f"{self.file}:{self.line}: what was asked for here cannot be read ({self.why})"
 
 
-Asked: TypeAlias = Request | Unreadable
+RequestLine: TypeAlias = Request | UnreadableRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
-    """The file ``path``, in a folder that exists."""
+class RequestFile:
+    """Reads and appends to the file ``path``, in a folder that exists."""
 
     path: Path
 
-    def ask(self, request: Request, handled: int) -> None:
-        """Add one, with a number above ``handled``, also where the file was lost. Raises OSError."""
+    def append_request(self, request: Request, handled: int) -> None:
+        """Appends a request, with a number above ``handled`` even if the file was lost. Raises OSError."""
         with self.path.with_name("requests.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with closing(Outbox(self.path, durable=True)) as box:
+            with closing(JsonlWriter(self.path, durable=True)) as box:
                 while box.sent < handled:
-                    box.send({})  # its number was used for what is lost
+                    box.send({})  # the lost file used its number
                 box.send(to_json(request))
                 sync_folder(self.path.parent)
 
-    def after(self, number: int) -> tuple[tuple[int, Asked], ...]:
-        """Those with a number above ``number``. Raises LedgerError where the file cannot be read at all."""
+    def requests_after(self, number: int) -> tuple[tuple[int, RequestLine], ...]:
+        """Returns requests with a number above ``number``. Raises LedgerError where the file cannot be read
+        at all.
+        """
         try:
-            return tuple((n, self._read(n, line)) for n, line in Inbox(self.path, number).lines())
+            return tuple(
+                (n, self._parse_line(n, line)) for n, line in JsonlReader(self.path, number).read_lines()
+            )
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be read: {error}") from error
 
-    def added(self, number: int, request: Request) -> Member:
-        """The job that a request adds. Raises LedgerError where it is none of this version."""
+    def parse_added(self, number: int, request: Request) -> Member:
+        """Returns the job that a request adds. Raises LedgerError where it is none of this version."""
         try:
             member = parse_member(request.member)
         except LedgerError as error:
@@ -78,14 +82,14 @@ class Requests:
             )
         return member
 
-    def _read(self, number: int, line: bytes) -> Asked:
+    def _parse_line(self, number: int, line: bytes) -> RequestLine:
         try:
-            return _request(json.loads(line))
+            return _parse_request(json.loads(line))
         except (ValueError, TypeError) as error:
-            return Unreadable(self.path, number, str(error))
+            return UnreadableRequest(self.path, number, str(error))
 
 
-def _request(line: Any) -> Request:
+def _parse_request(line: Any) -> Request:
     request: Request = from_json(Request, line)
     if not isinstance(request.job, str) or not isinstance(request.member, str):
         raise TypeError("a job's name is text, and so is a job that is to be added")

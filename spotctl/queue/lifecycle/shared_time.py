@@ -1,4 +1,4 @@
-"""One nominal time for several worlds: who moves it, and how each of them sees it."""
+"""Shares one nominal time between several worlds: one owner moves it, each world sees it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pricing_data.model.units import Instant
-from spotctl.timesource import Effect, Follower, Hold, TimeSource, pause, stopwatch
+from spotctl.timesource import Effect, Follower, Pause, TimeSource, sleep, stopwatch
 from spotctl.worlds.world import TraceWorld
 
 _SEPARATOR: Final = ": "
@@ -15,38 +15,38 @@ _LOOK_EVERY_S: Final = 0.02
 
 
 class SharedTime:
-    """``time``, moved for all worlds at once. Effects carry the name of their job while time waits for
+    """Moves ``time`` for all worlds at once. Effects carry the name of their job while time waits for
     them.
     """
 
     def __init__(self, time: TimeSource) -> None:
         self._time = time
-        self._held: dict[str, list[Hold]] = {}
+        self._held: dict[str, list[Pause]] = {}
 
     @property
     def now(self) -> Instant:
         return self._time.now
 
-    def seen_by(self, job: str) -> JobTime:
-        """The same time, until ``forget``."""
+    def job_time(self, job: str) -> JobTime:
+        """Returns the time as one job sees it, until ``remove_job``."""
         self._held[job] = []
         return JobTime(self, job)
 
-    def forget(self, job: str) -> None:
-        """It has ended."""
+    def remove_job(self, job: str) -> None:
+        """Forgets a job, which has ended."""
         self._held.pop(job, None)
 
-    def follow(self, follower: Follower) -> None:
-        """As ``TimeSource.follow``."""
-        self._time.follow(follower)
+    def add_follower(self, follower: Follower) -> None:
+        """See ``TimeSource.add_follower``."""
+        self._time.add_follower(follower)
 
-    def unfollow(self, follower: Follower) -> None:
-        """As ``TimeSource.unfollow``."""
-        self._time.unfollow(follower)
+    def remove_follower(self, follower: Follower) -> None:
+        """See ``TimeSource.remove_follower``."""
+        self._time.remove_follower(follower)
 
-    def holds_of(self, job: str) -> tuple[Hold, ...]:
-        """Holds that ended since the last call, whoever they were for: every training goes on meanwhile."""
-        for hold in self._time.holds():
+    def take_pauses_of(self, job: str) -> tuple[Pause, ...]:
+        """Returns pauses that ended since the last call, for any job: every training goes on meanwhile."""
+        for hold in self._time.take_pauses():
             owner, _, name = hold.effect.name.partition(_SEPARATOR)
             mine = replace(hold, effect=replace(hold.effect, name=name))
             for other, held in self._held.items():
@@ -57,7 +57,7 @@ class SharedTime:
     def advance(
         self, worlds: Mapping[str, TraceWorld], until: Instant | None, interrupted: Callable[[], bool]
     ) -> None:
-        """Move on until one of ``worlds`` may have news, or ``until``, or somebody interrupts."""
+        """Moves on until one of ``worlds`` may have news, or ``until``, or an interrupt."""
         moments = [world.target() for world in worlds.values()]
         targets = [at for at in (*moments, until) if at is not None]
 
@@ -65,7 +65,7 @@ class SharedTime:
             return tuple(
                 replace(effect, name=f"{job}{_SEPARATOR}{effect.name}")
                 for job, world in worlds.items()
-                for effect in world.unfinished()
+                for effect in world.pending_effects()
             )
 
         def poll(timeout_s: float) -> bool:
@@ -77,13 +77,13 @@ class SharedTime:
                 left_s = end - stopwatch()
                 if left_s <= 0:
                     return False
-                pause(min(left_s, _LOOK_EVERY_S))
+                sleep(min(left_s, _LOOK_EVERY_S))
 
         self._time.advance(min(targets, default=None), poll, unfinished)
 
 
 class JobTime:
-    """What a world may know of a time that others move: a ``TimeSource`` that only tells."""
+    """Shows a world the time that its queue moves: a ``TimeSource`` that only tells."""
 
     def __init__(self, shared: SharedTime, job: str) -> None:
         self._shared = shared
@@ -93,14 +93,14 @@ class JobTime:
     def now(self) -> Instant:
         return self._shared.now
 
-    def holds(self) -> tuple[Hold, ...]:
-        return self._shared.holds_of(self._job)
+    def take_pauses(self) -> tuple[Pause, ...]:
+        return self._shared.take_pauses_of(self._job)
 
-    def follow(self, follower: Follower) -> None:
-        self._shared.follow(follower)
+    def add_follower(self, follower: Follower) -> None:
+        self._shared.add_follower(follower)
 
-    def unfollow(self, follower: Follower) -> None:
-        self._shared.unfollow(follower)
+    def remove_follower(self, follower: Follower) -> None:
+        self._shared.remove_follower(follower)
 
     def advance(
         self,

@@ -23,10 +23,10 @@ SEEDS = (0, 1, 2)
 
 def counts(trained: Trained, shards: int, documents: int) -> Floats:
     """How often each document has each word, put together from the shards."""
-    found = np.zeros((documents, len(trained.data.index()["words"])))
+    found = np.zeros((documents, len(trained.data.read_index()["words"])))
     first = 0
     for number in range(shards):
-        shard = trained.data.shard(number)
+        shard = trained.data.read_shard(number)
         word = shard["rows"][: shard["sizes"][0]][shard["word"]]
         np.add.at(found, (first + shard["document"], word), 1)
         first += shard["sizes"][1]
@@ -53,7 +53,7 @@ def trusted(app: LatentDirichletAllocation, words: Floats, seed: int) -> tuple[f
 
 def topics_of(app: LatentDirichletAllocation, trained: Trained) -> Floats:
     """Our topics' expected words (topics, words): the model's first rows are the counts."""
-    counted = trained.model[: len(trained.data.index()["words"])].T + app.eta
+    counted = trained.model[: len(trained.data.read_index()["words"])].T + app.eta
     expected: Floats = counted / counted.sum(axis=1, keepdims=True)
     return expected
 
@@ -99,7 +99,7 @@ def test_real_text_is_explained_and_foretold_as_well_as_by_scikit_learn(tmp_path
         of_words, their_topics = trusted(app, counts(trained, 3, len(texts)), seed)
         fitted["ours"].append(trained.objectives[-1])
         fitted["theirs"].append(of_words)
-        seen, unseen = halves(kept_back, trained.data.index()["words"].tolist())
+        seen, unseen = halves(kept_back, trained.data.read_index()["words"].tolist())
         for side, of_topics in (("ours", topics_of(app, trained)), ("theirs", their_topics)):
             foretold[side].append(held_out(of_topics, app.alpha, seen, unseen))
     print(f"perplexity over seeds {SEEDS}: {fitted} of what was fitted, {foretold} of what was held out")
@@ -113,7 +113,7 @@ def test_planted_topics_are_found(tmp_path: Path) -> None:
     write_documents(texts, tmp_path / "in.csv")
     app = LatentDirichletAllocation(topics=5, alpha=0.2, eta=0.05, documents=1, share=1.0)
     trained = train(app, tmp_path / "in.csv", tmp_path / "cut", 4, 60)
-    kept = [int(word.removeprefix("word")) for word in trained.data.index()["words"].tolist()]
+    kept = [int(word.removeprefix("word")) for word in trained.data.read_index()["words"].tolist()]
     known = perplexity(of_documents, of_topics[:, kept], counts(trained, 4, 300))
     assert trained.objectives[-1] <= 1.02 * known
 
@@ -127,12 +127,12 @@ def test_counts_are_those_of_the_topics_after_every_clock(shards: int, tmp_path:
         trained = train(app, tmp_path / "in.csv", tmp_path / f"cut {clocks}", shards, clocks)
         recount = np.zeros_like(trained.model)
         for number in range(shards):
-            shard = trained.data.shard(number)
+            shard = trained.data.read_shard(number)
             words = shard["sizes"][0]
             topic = trained.model[shard["rows"][words + 1 :]].reshape(-1)[shard["at"]].astype(int) - 1
             assert topic.min(initial=0) >= 0
             np.add.at(recount, (shard["rows"][:words][shard["word"]], topic), 1)
-        vocabulary = len(trained.data.index()["words"])
+        vocabulary = len(trained.data.read_index()["words"])
         recount[vocabulary] = recount[:vocabulary].sum(axis=0)
         assert np.array_equal(recount[: vocabulary + 1], trained.model[: vocabulary + 1])
         assert recount[vocabulary].sum() == 7 * 30
@@ -143,7 +143,7 @@ def test_the_first_perplexity_is_that_of_guessing(tmp_path: Path) -> None:
     write_documents(texts, tmp_path / "in.csv")
     app = LatentDirichletAllocation(documents=1, share=1.0)
     trained = train(app, tmp_path / "in.csv", tmp_path / "cut", 2, 1)
-    assert trained.objectives == [pytest.approx(len(trained.data.index()["words"]))]
+    assert trained.objectives == [pytest.approx(len(trained.data.read_index()["words"]))]
 
 
 def test_rare_and_common_words_are_left_out(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.api import Application, ApplicationError, Outcome, checked, load_application
+from agileml.api import Application, ApplicationError, Outcome, load_application, validated_delta
 from agileml.apps import planted
 from agileml.apps.als import sweep_als
-from agileml.apps.compiled import Compiled
-from agileml.apps.mf import MatrixFactorization, Vectorized, _Coded, _cut_shard, _order
+from agileml.apps.compiled import CompiledPasses
+from agileml.apps.mf import MatrixFactorization, VectorizedPasses, _Coded, _cut_shard, _stable_order
 from agileml.apps.tally import Tally
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.data.tables import Table
 from agileml.model_shape import Shape
 from agileml.protocol.messages import Patch
@@ -35,7 +35,7 @@ def ratings_file(folder: Path, **more: float) -> Path:
 def train(folder: Path, app: Application, source: Path, shards: int, clocks: int) -> tuple[float, bytes]:
     place = folder / f"cut into {shards}"
     cut_input(app, source, shards, place)
-    model, objectives = serial(app, Input(place), shards, clocks)
+    model, objectives = serial(app, ShardReader(place), shards, clocks)
     return objectives[-1], model.tobytes()
 
 
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_an_application_is_said(name: str, arguments: dict[st
 def test_a_delta_that_does_not_fit_the_model_is_refused(rows: list[int]) -> None:
     delta = Patch(np.array(rows), np.zeros((2, 2), np.float32))
     with pytest.raises(ApplicationError, match="sorted, unique, from 0 to 8"):
-        checked(Outcome(delta, 0.0, 0.0), Shape(9, 2))
+        validated_delta(Outcome(delta, 0.0, 0.0), Shape(9, 2))
 
 
 @given(
@@ -168,11 +168,11 @@ def test_compiled_passes_find_what_the_vectorized_ones_find(
 ) -> None:
     rng = np.random.default_rng(seed)
     ratings = np.array(sorted(rated))
-    user, item = (_Coded.of(column, np.unique(column)) for column in ratings.T)
+    user, item = (_Coded.from_ids(column, np.unique(column)) for column in ratings.T)
     value = rng.normal(size=len(rated)).astype(np.float32)
     shard = _cut_shard(user, item, value, np.bincount(item.at), len(user.rows), rank)
     people, items = (rng.normal(size=(len(side.rows), rank)).astype(np.float32) for side in (user, item))
-    plain, compiled = Vectorized(shard, items), Compiled(shard, items)
+    plain, compiled = VectorizedPasses(shard, items), CompiledPasses(shard, items)
     assert np.allclose(compiled.by_item(people), plain.by_item(people), rtol=1e-4, atol=1e-4)
     (asked, total), (expected, sum_of_squares) = compiled.by_user(people), plain.by_user(people)
     assert np.allclose(asked, expected, rtol=1e-4, atol=1e-4)
@@ -186,8 +186,8 @@ def test_ids_seen_in_many_batches_are_counted_once_each() -> None:
     tally = Tally()
     began = time.process_time()
     for batch in seen:
-        tally.add(batch)
-    ids, counts = tally.sums()
+        tally.add_keys(batch)
+    ids, counts = tally.sums_by_key()
     assert time.process_time() - began < 10.0
     expected = np.unique(seen, return_counts=True)
     assert np.array_equal(ids, expected[0])
@@ -197,7 +197,7 @@ def test_ids_seen_in_many_batches_are_counted_once_each() -> None:
 @pytest.mark.parametrize("most", [1, 300, 2**16, 2**16 + 1, 2**31 - 1])
 def test_numbers_are_ordered_as_a_stable_sort_orders_them(most: int) -> None:
     keys = np.random.default_rng(4).integers(most, size=2_000).astype(np.int32)
-    assert np.array_equal(_order(keys), np.argsort(keys, kind="stable"))
+    assert np.array_equal(_stable_order(keys), np.argsort(keys, kind="stable"))
 
 
 def test_a_compiled_job_reaches_the_objective_and_says_so_in_its_arguments(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_plain_descent_never_rises(tmp_path: Path) -> None:
 def test_what_the_columns_and_classes_are_is_kept_beside_the_model(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", label=np.array([7, -1, 7]), z=np.ones(3), a=np.eye(3)[:, :2])
     trained = train(LogisticRegression(), tmp_path / "in.npz", tmp_path / "cut", 5, 3)
-    index = trained.data.index()
+    index = trained.data.read_index()
     assert index["classes"].tolist() == [-1, 7]
     assert index["features"].tolist() == ["z", "a[2]"]
     assert trained.model.shape == (2 * 4, 2)

@@ -110,7 +110,7 @@ def test_a_controller_of_another_version_ends_its_machine_and_says_why(tmp_path:
     with running_job(tmp_path) as job:
         job.start("r1")
         job.reach(2)
-        journal = job.folder.controller / "journal.jsonl"
+        journal = job.folder.controller_folder / "journal.jsonl"
         _, _, steps = journal.read_text().partition("\n")
         journal.write_text(f"{json.dumps({'rules': 'of another version'})}\n{steps}")
         job.kill_role("controller", "r1")
@@ -118,6 +118,8 @@ def test_a_controller_of_another_version_ends_its_machine_and_says_why(tmp_path:
         while job.host.is_alive("r1"):
             assert time.monotonic() < until
             job.listen(0.1)
-        assert "written by another version" in (job.folder.machine("r1") / "controller.log").read_text()
-        job.client.tell(MachineLost("r1"))
+        assert (
+            "written by another version" in (job.folder.machine_folder("r1") / "controller.log").read_text()
+        )
+        job.client.send_events(MachineLost("r1"))
         job.wait(lambda said: isinstance(said, Failed))

@@ -117,7 +117,7 @@ class Anything(RuleBasedStateMachine):
     def lagging(self) -> list[Partition]:
         return [p for p in self.job.cluster.partitions if p.backup is not None and max(p.safe) < p.completed]
 
-    @precondition(lambda self: self.job.cluster.completed > 4)
+    @precondition(lambda self: self.job.cluster.completed_clock > 4)
     @rule()
     def stop(self) -> None:
         self.job.tell(StopRequested())

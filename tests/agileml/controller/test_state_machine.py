@@ -376,7 +376,7 @@ def test_a_backup_that_is_sent_a_copy_again_is_not_told_to_forget_the_one_it_has
     """It may be the only copy left when the machine that sends the new one dies."""
     job = two_actives()
     served = next(partition for partition in job.cluster.partitions if partition.owner == "t1")
-    again = replace(served, detached=True, heir=IncomingBackup("r0", job.cluster.epoch))
+    again = replace(served, detached=True, incoming_backup=IncomingBackup("r0", job.cluster.epoch))
     job.cluster = job.cluster.with_partitions([again])
     orders = [*job.tell(event), *job.settle()]
     assert (served.backup, served.number) == ("r0", again.number)

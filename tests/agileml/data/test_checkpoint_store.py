@@ -18,15 +18,15 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.data.checkpoint_store import (
     CheckpointError,
     Manifest,
-    begun_again,
-    drop_before,
-    newest,
+    drop_older,
+    newest_checkpoint,
     read_partition,
-    seal,
-    with_places,
+    restart_setup,
+    seal_checkpoint,
+    with_checkpoint_folders,
     write_partition,
 )
-from agileml.job import Job, JobFolder
+from agileml.job import JobFolder, TrainingJob
 from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
 
@@ -43,24 +43,24 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def checkpoint(place: str, clock: int, attempt: int) -> str:
     folder = f"{place}/run/{clock:010}-{attempt}"
     write_partition(folder, 0, VALUES + clock)
-    seal(folder, Manifest(clock, 1, 2, 3, 2))
+    seal_checkpoint(folder, Manifest(clock, 1, 2, 3, 2))
     return folder
 
 
 def test_what_was_written_is_read_again_under_the_same_name(place: str) -> None:
     folder = checkpoint(place, 4, 1)
-    whole = newest(place)
+    whole = newest_checkpoint(place)
     assert whole is not None
     assert (whole.folder, whole.manifest.clock) == (folder, 4)
     assert np.array_equal(read_partition(whole.folder, 0), VALUES + 4)
-    assert newest(folder) == whole
+    assert newest_checkpoint(folder) == whole
 
 
 def test_what_has_no_manifest_counts_for_nothing(place: str) -> None:
     write_partition(f"{place}/run/0000000008-2", 0, VALUES)
-    assert newest(place) is None
+    assert newest_checkpoint(place) is None
     checkpoint(place, 4, 1)
-    whole = newest(place)
+    whole = newest_checkpoint(place)
     assert whole is not None
     assert whole.manifest.clock == 4
 
@@ -71,8 +71,8 @@ def test_older_ones_are_dropped_and_nothing_else(place: str) -> None:
     folder = checkpoint(place, 4, 3)
     other = f"{place}/another/0000000001-1"
     write_partition(other, 0, VALUES)
-    drop_before(folder, 3)
-    assert newest(older) is None
+    drop_older(folder, 3)
+    assert newest_checkpoint(older) is None
     assert np.array_equal(read_partition(other, 0), VALUES)
     with pytest.raises(CheckpointError, match="0000000003-2"):
         read_partition(f"{place}/run/0000000003-2", 0)
@@ -112,12 +112,12 @@ def test_what_could_not_be_written_whole_takes_no_room(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run [v2]", "what*", "why?"])
 def test_a_place_is_no_pattern(name: str, tmp_path: Path) -> None:
     folder = checkpoint(str(tmp_path / name), 4, 1)
-    whole = newest(str(tmp_path / name))
+    whole = newest_checkpoint(str(tmp_path / name))
     assert whole is not None
     assert whole.folder == folder
     of = replace(SETUP, checkpoints=f"memory:///{tmp_path.name}/{name}", checkpoint_clocks=2)
     with pytest.raises(CheckpointError, match=r"cannot be kept at memory.* without \*, \? and \["):
-        with_places(of, "", SHAPE, timed=False)
+        with_checkpoint_folders(of, "", SHAPE, timed=False)
 
 
 @pytest.mark.parametrize("place", ["foo://bucket/states", "refusing://states"])
@@ -127,11 +127,11 @@ def test_a_place_that_cannot_be_read_is_named_with_the_cause(place: str) -> None
     fsspec.register_implementation("refusing", refusing, clobber=True)
     told = f"checkpoints in {place} cannot be read: (ValueError: Protocol not known|RuntimeError: Unable to)"
     with pytest.raises(CheckpointError, match=told):
-        newest(place)
+        newest_checkpoint(place)
     with pytest.raises(CheckpointError, match=told):
-        with_places(SETUP, place, SHAPE, timed=False)
+        with_checkpoint_folders(SETUP, place, SHAPE, timed=False)
     with pytest.raises(CheckpointError, match=told):
-        begun_again(replace(SETUP, checkpoints=place))
+        restart_setup(replace(SETUP, checkpoints=place))
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -141,10 +141,10 @@ def refuse(*_: object, **__: object) -> None:
 def test_a_job_starts_after_the_checkpoint_and_writes_below_a_folder_of_its_own(tmp_path: Path) -> None:
     folder = checkpoint(str(tmp_path), 4, 1)
     wanted = replace(SETUP, checkpoints=str(tmp_path), checkpoint_clocks=2)
-    setup = with_places(wanted, str(tmp_path), SHAPE, timed=False)
+    setup = with_checkpoint_folders(wanted, str(tmp_path), SHAPE, timed=False)
     assert (setup.start, setup.resume) == (4, folder)
     assert Path(setup.checkpoints).parent == tmp_path
-    assert setup.checkpoints != with_places(wanted, "", SHAPE, timed=False).checkpoints
+    assert setup.checkpoints != with_checkpoint_folders(wanted, "", SHAPE, timed=False).checkpoints
 
 
 @pytest.mark.parametrize(
@@ -161,36 +161,36 @@ def test_another_jobs_checkpoint_is_refused(
 ) -> None:
     checkpoint(str(tmp_path), 4, 1)
     with pytest.raises(CheckpointError, match=why):
-        with_places(replace(SETUP, **changes), str(tmp_path), shape, timed=False)
+        with_checkpoint_folders(replace(SETUP, **changes), str(tmp_path), shape, timed=False)
 
 
 def test_what_cannot_be_kept_or_found_is_said_before_the_job_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(CheckpointError, match="no whole checkpoint"):
-        with_places(SETUP, str(tmp_path), SHAPE, timed=False)
+        with_checkpoint_folders(SETUP, str(tmp_path), SHAPE, timed=False)
     with pytest.raises(CheckpointError, match="but when"):
-        with_places(replace(SETUP, checkpoints=str(tmp_path)), "", SHAPE, timed=False)
+        with_checkpoint_folders(replace(SETUP, checkpoints=str(tmp_path)), "", SHAPE, timed=False)
     with pytest.raises(CheckpointError, match="no place"):
-        with_places(SETUP, "", SHAPE, timed=True)
+        with_checkpoint_folders(SETUP, "", SHAPE, timed=True)
     with pytest.raises(CheckpointError, match="cannot be kept"):
-        with_places(replace(SETUP, checkpoints=str(tmp_path / "file")), "", SHAPE, timed=True)
+        with_checkpoint_folders(replace(SETUP, checkpoints=str(tmp_path / "file")), "", SHAPE, timed=True)
 
 
 def test_a_job_that_begins_again_goes_on_from_its_own_newest_checkpoint(place: str) -> None:
     """Else from where it began before; each attempt has a folder of its own, beside the others."""
     of = replace(SETUP, checkpoints=place, checkpoint_clocks=2)
-    first = with_places(of, "", SHAPE, timed=False)
-    second = begun_again(first)
+    first = with_checkpoint_folders(of, "", SHAPE, timed=False)
+    second = restart_setup(first)
     assert (second.start, second.resume) == (0, "")
     folder = f"{second.checkpoints}/0000000004-1"
     write_partition(folder, 0, VALUES)
-    seal(folder, Manifest(4, 1, 2, 3, 2))
-    third = begun_again(second)
-    assert (third.start, newest(third.resume)) == (4, newest(folder))
+    seal_checkpoint(folder, Manifest(4, 1, 2, 3, 2))
+    third = restart_setup(second)
+    assert (third.start, newest_checkpoint(third.resume)) == (4, newest_checkpoint(folder))
     homes = {setup.checkpoints for setup in (first, second, third)}
     assert len(homes) == 3
     assert len({home.rpartition("/")[0] for home in homes}) == 1
-    fourth = begun_again(third)
+    fourth = restart_setup(third)
     assert (fourth.start, fourth.resume) == (third.start, third.resume), "it wrote none of its own"
 
 
@@ -198,24 +198,24 @@ def test_who_dies_while_a_job_is_begun_again_does_it_again_and_nobody_does_it_tw
     source, kept = tmp_path / "ratings.csv", tmp_path / "kept"
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
     of = replace(SETUP, checkpoints=str(kept), checkpoint_clocks=2)
-    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, of)
+    job = TrainingJob("agileml.apps.mf:MatrixFactorization", {"rank": 2}, of)
     folder = JobFolder.prepare(tmp_path / "job", job, source)
     try:
-        first = folder.job()
+        first = folder.read_job()
         folder.controller_record.write_text("r1-1")
-        folder.model.mkdir()
-        folder.controller.rename(folder.path / "controller-1")  # and then it was killed
-        folder.begin_again(1)
-        second = folder.job()
+        folder.model_folder.mkdir()
+        folder.controller_folder.rename(folder.path / "controller-1")  # and then it was killed
+        folder.restart_from_checkpoint(1)
+        second = folder.read_job()
         assert (second.restarts, folder.controller_machine) == (1, None)
         assert second.setup.checkpoints != first.setup.checkpoints
         assert second.input_at == first.input_at
         assert (folder.path / "controller-1" / "machine").read_text() == "r1-1"
         assert (folder.path / "model-1").is_dir()
-        assert not folder.model.exists(), (
+        assert not folder.model_folder.exists(), (
             "a model that nobody heard of does not say that this training is over"
         )
-        folder.begin_again(1)
-        assert folder.job() == second
+        folder.restart_from_checkpoint(1)
+        assert folder.read_job() == second
     finally:
         folder.remove_sockets()

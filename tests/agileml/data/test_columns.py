@@ -17,7 +17,7 @@ from agileml.apps.mf import MatrixFactorization
 from agileml.apps.mlr import LogisticRegression
 from agileml.data.file_survey import describe_input
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.data.tables import Table
 from tests.agileml.processes.real_jobs import serial
 
@@ -41,8 +41,8 @@ def write(folder: Path, name: str, text: str) -> Path:
 def train(app: Application, source: Path, called: Called | None = None) -> tuple[bytes, Mapping[str, Any]]:
     place = source.parent / f"cut of {source.name}"
     cut_input(app, source, SHARDS, place, called=called or {})
-    model, _ = serial(app, Input(place), SHARDS, 4)
-    return model.tobytes(), Input(place).index()
+    model, _ = serial(app, ShardReader(place), SHARDS, 4)
+    return model.tobytes(), ShardReader(place).read_index()
 
 
 PLAIN = ("plain.csv", "user,item,value\n", "{u},{i},{v}", None)
@@ -162,11 +162,11 @@ def test_a_bag_and_its_text_keep_the_same_words_as_often(tmp_path: Path) -> None
     cut_input(LDA, bag, SHARDS, tmp_path / "bag")
     often = []
     for place in ("text", "bag"):
-        cut, counts = Input(tmp_path / place), np.zeros(31, int)
+        cut, counts = ShardReader(tmp_path / place), np.zeros(31, int)
         for number in range(SHARDS):
-            shard = cut.shard(number)
+            shard = cut.read_shard(number)
             counts[:30] += np.bincount(shard["rows"][shard["word"]], minlength=30)
-        often.append((cut.index()["words"].tolist(), counts.tolist(), cut.shape))
+        often.append((cut.read_index()["words"].tolist(), counts.tolist(), cut.shape))
     assert often[0] == often[1]
 
 

@@ -36,7 +36,7 @@ def test_the_rows_of_a_large_input_are_known_from_a_part_of_it(kind: str, tmp_pa
     else:
         pd.DataFrame(_ratings()).to_csv(file, index=False)
     sample = Sample(file, RATINGS, most_values=200_000)
-    counts = sample.counts()
+    counts = sample.count_input()
     assert counts.rows_read == sample.rows < ROWS / 2
     assert counts.columns == ("user", "item", "value")
     assert counts.exact is (kind in ("parquet", "npz"))
@@ -51,7 +51,7 @@ def test_a_small_input_is_counted_to_the_last_row_of_the_last_file(tmp_path: Pat
     (tmp_path / "a.csv").write_text("user,item,value\n1,2,3\n1,3,4\n")
     with gzip.open(tmp_path / "b.csv.gz", "wt") as out:
         out.write("2,2,5\n")
-    counts = Sample(tmp_path, RATINGS).counts()
+    counts = Sample(tmp_path, RATINGS).count_input()
     assert (counts.files, counts.rows, counts.rows_read, counts.values, counts.exact) == (2, 3, 3, 9, True)
     assert counts.distinct == {"user": 2, "item": 2}
 
@@ -65,7 +65,7 @@ def test_the_rows_of_a_large_bag_of_words_are_its_pairs_and_not_its_lines(name: 
     else:
         text = ("1 " + " ".join(f"{word}:3" for word in range(1, words + 1)) + "\n") * documents
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    counts = Sample(tmp_path / name, bags.COLUMNS, most_values=60_000).counts()
+    counts = Sample(tmp_path / name, bags.COLUMNS, most_values=60_000).count_input()
     assert counts.exact is name.startswith("docword")
     assert counts.rows == pytest.approx(documents * words, rel=0.0 if counts.exact else 0.05)
     assert counts.values == 3 * counts.rows
@@ -74,7 +74,7 @@ def test_the_rows_of_a_large_bag_of_words_are_its_pairs_and_not_its_lines(name: 
 
 def test_words_of_a_text_are_counted(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text\none two three\nfour\n")
-    assert Sample(tmp_path / "texts.csv", Columns({"text": Kind.TEXT})).counts().values == 4
+    assert Sample(tmp_path / "texts.csv", Columns({"text": Kind.TEXT})).count_input().values == 4
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.npz"])
@@ -85,5 +85,5 @@ def test_names_are_told_apart_in_a_sample_without_a_pass_over_all_of_them(name: 
     else:
         np.savez(tmp_path / name, key=keys)
     sample = Sample(tmp_path / name, Columns({"key": Kind.KEY}), most_values=2000)
-    counts = sample.counts()
+    counts = sample.count_input()
     assert (counts.distinct["key"], counts.exact) == (700, name == "a.npz")

@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 
 from agileml.api import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.data.tables import Table
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
@@ -195,12 +195,12 @@ def test_the_shards_are_the_same_from_and_to_anywhere(
         filesystem.pipe_file(f"bucket/in/{file.name}", file.read_bytes())
     cut_input(Keep(), local, 7, tmp_path / "cut")
     cut_input(Keep(), f"{root}/in/*", 7, f"{root}/cut")
-    here, there = Input(tmp_path / "cut"), Input(f"{root}/cut")
+    here, there = ShardReader(tmp_path / "cut"), ShardReader(f"{root}/cut")
     assert here.shape == there.shape == Shape(2200, 1)
     for shard in range(7):
-        mine, theirs = here.shard(shard), there.shard(shard)
+        mine, theirs = here.read_shard(shard), there.read_shard(shard)
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
-        assert np.array_equal(here.rows(shard), there.rows(shard))
+        assert np.array_equal(here.read_rows(shard), there.read_rows(shard))
 
 
 # ---- how it is cut -------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_shards_are_ranges_that_hold_every_row_once(
     folder = tmp_path_factory.mktemp("cut")
     write_csv(folder / "a.csv", 0, 600)
     cut_input(Keep("user" if by_user else ""), folder / "a.csv", shards, folder / "cut")
-    cut = [Input(folder / "cut").shard(number) for number in range(shards)]
+    cut = [ShardReader(folder / "cut").read_shard(number) for number in range(shards)]
     values = np.concatenate([shard["value"] for shard in cut])
     if by_user:
         assert sorted(values.tolist()) == VALUE[:600].tolist()
@@ -268,7 +268,7 @@ def test_a_signal_while_it_is_read_is_no_flaw_of_the_input(tmp_path: Path) -> No
 def test_an_input_that_was_not_cut_to_the_end_is_none(tmp_path: Path) -> None:
     (tmp_path / "shard-00000.npz").touch()
     with pytest.raises(ApplicationError, match="holds no cut input"):
-        Input(tmp_path)
+        ShardReader(tmp_path)
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:

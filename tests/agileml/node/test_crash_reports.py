@@ -19,7 +19,7 @@ BOOM = """Traceback (most recent call last):
     raise RuntimeError("boom")
 RuntimeError: boom
 """
-OURS = str(Path(crash_reports.__file__).parents[1])
+OURS = str(Path(crash_reports.__file__).parents[2])
 LIBRARY = crash_reports._PYTHONS[0]
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from agileml.job import Job, JobFolder
+from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.base import Host
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JobFolder:
-    job = Job(MF, {}, Setup(partitions=2, shards=2, clocks=5), timing=QUICK, network=True)
+    job = TrainingJob(MF, {}, Setup(partitions=2, shards=2, clocks=5), timing=QUICK, network=True)
     return JobFolder.prepare(tmp_path / "job", job, write_small_ratings(tmp_path))
 
 
@@ -33,7 +33,7 @@ def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
     if request.param == "local":
         made = LocalHost(folder.path)
     else:
-        from agileml.job_bundle import Shipment
+        from agileml.job_bundle import JobBundle
         from agileml.ray.cluster_api import living_nodes
         from agileml.ray.host import RayHost
 
@@ -41,7 +41,7 @@ def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
         cluster.add("r1", cpus=3)
         (node,) = (node for node in living_nodes() if node.id == cluster.id("r1"))
         named = f"conformance-{uuid4().hex}"
-        made = RayHost(named, Shipment.of(folder))
+        made = RayHost(named, JobBundle.from_folder(folder))
         made.start_controller(node)
     yield made
     made.kill_all()

@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 
 from agileml.node.hosts.nominal_time import (
+    AgentLifetime,
     ClockDriver,
     LifeBound,
     LifeRecord,
-    MachineLifetime,
     NominalClock,
     Pacer,
     lapses_at,
@@ -47,7 +47,7 @@ def clock_of(folder: Path) -> NominalClock:
 def test_a_folder_without_a_clock_has_no_nominal_time(tmp_path: Path) -> None:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     assert NominalClock.open_clock(tmp_path) is None
-    pacer, lifetime = Pacer(tmp_path, MACHINE), MachineLifetime(tmp_path, MACHINE)
+    pacer, lifetime = Pacer(tmp_path, MACHINE), AgentLifetime(tmp_path, MACHINE)
     before = pacer.now()
     time.sleep(0.02)
     assert pacer.now() - before >= 0.02
@@ -151,7 +151,7 @@ def test_an_unattended_machine_ends_at_its_bound_and_no_worker_passes_it(
 ) -> None:
     bound = START + 0.3 * SPEED
     LifeBound(tmp_path / "machines" / MACHINE).write(bound)
-    lifetime, pacer = MachineLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
+    lifetime, pacer = AgentLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
     driver.release_until(START, time.time(), FAR)
     time.sleep(0.4)
     assert not lifetime.is_over(), "whoever drives takes it"
@@ -170,7 +170,7 @@ def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> Non
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     assert lapses_at(tmp_path) is None, "there is no clock yet"
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=lease)
-    lifetime, pacer = MachineLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
+    lifetime, pacer = AgentLifetime(tmp_path, MACHINE), Pacer(tmp_path, MACHINE)
     driver.release_until(START, time.time(), FAR)
     time.sleep(0.5)
     assert not lifetime.is_over(), "a lease is for those whom nobody drives"
@@ -190,7 +190,7 @@ def test_a_machine_that_nobody_drives_ends_with_its_lease(tmp_path: Path) -> Non
 def test_who_drives_within_the_lease_keeps_the_machine(tmp_path: Path) -> None:
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
-    lifetime = MachineLifetime(tmp_path, MACHINE)
+    lifetime = AgentLifetime(tmp_path, MACHINE)
     driver.close()
     time.sleep(0.15)
     assert not lifetime.is_over()
@@ -207,7 +207,7 @@ def test_the_bound_of_a_machine_comes_before_a_later_end_of_its_lease(tmp_path: 
     (tmp_path / "machines" / MACHINE).mkdir(parents=True)
     driver = ClockDriver(tmp_path, START, SPEED, lease_s=600 * SPEED)
     LifeBound(tmp_path / "machines" / MACHINE).write(START)
-    lifetime = MachineLifetime(tmp_path, MACHINE)
+    lifetime = AgentLifetime(tmp_path, MACHINE)
     driver.close()
     time.sleep(0.15)
     assert lifetime.is_over()
@@ -218,7 +218,7 @@ def test_the_bound_of_a_machine_comes_before_a_later_end_of_its_lease(tmp_path: 
 
 
 def test_a_machine_records_that_it_lives(tmp_path: Path, driver: ClockDriver) -> None:
-    lifetime = MachineLifetime(tmp_path, MACHINE)
+    lifetime = AgentLifetime(tmp_path, MACHINE)
     driver.release_until(START, time.time(), START + 12)
     time.sleep(0.15)
     assert not lifetime.is_over()

@@ -10,11 +10,11 @@ from pathlib import Path
 import ray._private.state
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.job import Job, JobFolder, Timing
+from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import Upward
 from agileml.ray.nodes import Node
-from agileml.ray.training_loop import RayTraining, home_of_the_controller
+from agileml.ray.training_loop import RayTraining, choose_controller_node
 from tests.agileml.processes.played import plays
 from tests.agileml.processes.ray_cluster import RayCluster, processes, wait_until_none
 from tests.agileml.processes.real_jobs import QUICK, RunningJob
@@ -35,14 +35,14 @@ class RayJob(RunningJob):
     """
 
     def __init__(
-        self, cluster: RayCluster, path: Path, name: str, job: Job, home: Node | None = None
+        self, cluster: RayCluster, path: Path, name: str, job: TrainingJob, home: Node | None = None
     ) -> None:
         self.cluster = cluster
         self.name = name
         self.setup = job.setup
         self.app = job.make_application()
         self.folder = JobFolder.prepare(path / "job", job, write_small_ratings(path))
-        self.training = RayTraining(self.folder, name, home or home_of_the_controller())
+        self.training = RayTraining(self.folder, name, home or choose_controller_node())
         self.heard: list[Upward] = []
         self._read = 0
 
@@ -52,7 +52,7 @@ class RayJob(RunningJob):
     def stop_soon(self) -> None:
         self.training.stop()
         self.finish()
-        self.training.part()
+        self.training.leave_cluster()
 
     def find(self, role: str, node: str, patience_s: float) -> int:
         """The id of a process: ``worker``, ``server`` or ``actor`` (the agent) of a node; ``controller``.
@@ -105,7 +105,7 @@ def ray_job(
     timing: Timing = QUICK,
     home: Node | None = None,
 ) -> Iterator[RayJob]:
-    job = Job(MF, {"rank": 4}, Setup(partitions, shards, clocks), clock_s, timing, network=True)
+    job = TrainingJob(MF, {"rank": 4}, Setup(partitions, shards, clocks), clock_s, timing, network=True)
     running = RayJob(cluster, path, name, job, home)
     try:
         yield running

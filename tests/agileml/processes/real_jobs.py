@@ -14,8 +14,8 @@ import numpy as np
 from agileml.api import Application
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
-from agileml.data.shards import Input
-from agileml.job import Job, JobFolder, Timing
+from agileml.data.shards import ShardReader
+from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.node.arrays import Matrix
 from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
 from agileml.node.tier import Tier
@@ -45,10 +45,10 @@ PATIENCE_S = 120.0
 QUICK = Timing(repeat_s=0.1, silence_s=3.0, lease_s=20.0)
 
 
-def serial(app: Application, data: Input, shards: int, clocks: int) -> tuple[Matrix, list[float]]:
+def serial(app: Application, data: ShardReader, shards: int, clocks: int) -> tuple[Matrix, list[float]]:
     """The model after ``clocks``, and the objective before each of them: no processes, no machinery."""
     model = app.initial(np.arange(data.shape.rows), data.shape)
-    cut = [data.shard(shard) for shard in range(shards)]
+    cut = [data.read_shard(shard) for shard in range(shards)]
     rows = [app.rows(shard) for shard in cut]
     objectives = []
     for clock in range(1, clocks + 1):
@@ -78,7 +78,7 @@ class RunningJob:
     def __init__(
         self,
         path: Path,
-        job: Job,
+        job: TrainingJob,
         resume: str = "",
         source: Path | None = None,
         where: Callable[[str], MachineLocation] = lambda _: HERE,
@@ -86,7 +86,7 @@ class RunningJob:
         """``source``: its input, instead of planted ratings; ``where`` a machine of some name is to run."""
         path.mkdir(exist_ok=True)
         self.folder = JobFolder.prepare(path / "job", job, source or _ratings(path), resume)
-        self.setup = self.folder.job().setup
+        self.setup = self.folder.read_job().setup
         self.host = LocalHost(self.folder.path)
         self._where = where
         self.client = TrainingClient(self.folder.path)
@@ -114,14 +114,14 @@ class RunningJob:
         self.host.start_machine(machine, _tier(machine), cores, self._where(machine))
 
     def announce(self, machine: str, cores: int = 1) -> None:
-        self.client.tell(MachineJoined(machine, _tier(machine), cores))
+        self.client.send_events(MachineJoined(machine, _tier(machine), cores))
 
     def kill(self, *machines: str) -> None:
         """Gone without a warning; told at once, as a provider's death notice would."""
         for machine in machines:
             self.host.kill(machine)
         for machine in machines:
-            self.client.tell(MachineLost(machine))
+            self.client.send_events(MachineLost(machine))
 
     def kill_role(self, role: str, machine: str) -> None:
         """SIGKILL to one process of a machine; its agent (or, of an agent, nobody) notices by itself."""
@@ -160,13 +160,13 @@ class RunningJob:
     def evict(self, *machines: str) -> float:
         """Warn, wait until all are safe to kill, take them away. Returns the seconds until they were safe."""
         warned_at = time.monotonic()
-        self.client.tell(EvictionWarned(machines, 30.0))
+        self.client.send_events(EvictionWarned(machines, 30.0))
         for _ in machines:
             self.wait(lambda said: isinstance(said, SafeToKill))
         took = time.monotonic() - warned_at
         for machine in machines:
             self.host.kill(machine)
-            self.client.tell(MachineReleased(machine))
+            self.client.send_events(MachineReleased(machine))
         return took
 
     def wait(self, wanted: Callable[[Upward], bool], patience_s: float = PATIENCE_S) -> Upward:
@@ -198,7 +198,7 @@ class RunningJob:
         return finished
 
     def stop(self) -> Finished:
-        self.client.tell(StopRequested())
+        self.client.send_events(StopRequested())
         return self.finish()
 
     @property
@@ -226,7 +226,7 @@ class RunningJob:
 
     def check_result(self) -> None:
         """Bit for bit the plain loop's model and objective."""
-        clocks, data = self.finish().clock, self.folder.cut_input()
+        clocks, data = self.finish().clock, self.folder.open_input()
         for gone_back in self.returned:
             assert gone_back.to in (self.setup.start, *self.checkpoints)
         model, objectives = serial(self.app, data, self.setup.shards, clocks)
@@ -279,7 +279,9 @@ def running_job(
         checkpoints=checkpoints,
         checkpoint_clocks=every,
     )
-    job = RunningJob(path, Job(application, {"rank": rank}, setup, clock_s, timing, network=network), resume)
+    job = RunningJob(
+        path, TrainingJob(application, {"rank": rank}, setup, clock_s, timing, network=network), resume
+    )
     try:
         yield job
     finally:

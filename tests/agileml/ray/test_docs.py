@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.agileml.processes.ray_cluster import ENVIRONMENT
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "05_ray.py"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "ray.md").read_text(encoding="utf-8"), re.DOTALL)
 

@@ -24,7 +24,7 @@ from agileml.job import Timing
 from agileml.protocol.commands import JoinedTraining
 from agileml.protocol.events import Stage
 from agileml.protocol.telemetry import MachineGivenUp
-from agileml.ray.training_loop import home_of_the_controller
+from agileml.ray.training_loop import choose_controller_node
 from tests.agileml.processes.ray_cluster import RayCluster
 from tests.agileml.processes.ray_jobs import RayJob, ray_job
 from tests.agileml.processes.real_jobs import PATIENCE_S
@@ -152,7 +152,7 @@ def test_a_job_under_attack_ends_with_the_same_model(
 def test_a_node_that_died_unnoticed_gets_no_controller(cluster: RayCluster, tmp_path: Path) -> None:
     """It was chosen while it seemed alive."""
     cluster.add("r1")
-    home = home_of_the_controller()
+    home = choose_controller_node()
     cluster.kill("r1")
     cluster.add("r2")
     with ray_job(cluster, tmp_path, f"bound-{os.getpid()}", clocks=5, clock_s=0.0, home=home) as job:

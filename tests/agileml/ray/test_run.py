@@ -18,12 +18,12 @@ import pytest
 
 import agileml
 from agileml.apps.mf import MatrixFactorization
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.data.trained_model import TrainingFailed
 from agileml.protocol.commands import Checkpointed, JoinedTraining, SafeToKill, StageChanged
 from agileml.protocol.events import Stage
 from agileml.protocol.telemetry import Upward
-from agileml.ray.run import reference_to
+from agileml.ray.run import class_reference
 from tests.agileml.processes.ray_cluster import RayCluster, processes, wait_until_none
 from tests.agileml.processes.ray_jobs import write_small_ratings
 from tests.agileml.processes.real_jobs import QUICK, serial
@@ -79,7 +79,7 @@ def test_nodes_join_and_drain_while_a_function_call_trains(cluster: RayCluster, 
     assert (trained.clock, trained.redone, trained.failures, trained.evicted) == (CLOCKS, 0, 0, 2)
     assert Stage.TWO in trained.stages  # from the start, where all nodes came up together
     assert set(drained) == {f"transient-{cluster.id(name)[:12]}" for name in ("t1", "t2")}
-    data = Input(tmp_path / "out" / "input")
+    data = ShardReader(tmp_path / "out" / "input")
     model, objectives = serial(MatrixFactorization(rank=4), data, SHARDS, CLOCKS)
     assert trained.objective == objectives[-1]
     assert agileml.load_model(trained).tobytes() == model.tobytes()
@@ -118,7 +118,7 @@ def test_a_job_that_lost_its_controllers_node_goes_on_from_its_checkpoint(
     clocks = int(Path(failed.value.checkpoint).name.partition("-")[0]) + 10
     trained = train(clocks=clocks, resume=failed.value.checkpoint)
     assert trained.clock == clocks
-    model, _ = serial(MatrixFactorization(), Input(tmp_path / "out" / "input"), SHARDS, clocks)
+    model, _ = serial(MatrixFactorization(), ShardReader(tmp_path / "out" / "input"), SHARDS, clocks)
     assert agileml.load_model(trained).tobytes() == model.tobytes()
 
 
@@ -185,6 +185,6 @@ def test_a_class_that_other_processes_cannot_find_is_refused() -> None:
     class Inner(MatrixFactorization):
         pass
 
-    assert reference_to(MatrixFactorization) == "agileml.apps.mf:MatrixFactorization"
+    assert class_reference(MatrixFactorization) == "agileml.apps.mf:MatrixFactorization"
     with pytest.raises(ValueError, match="not at the top level of its module"):
-        reference_to(Inner)
+        class_reference(Inner)

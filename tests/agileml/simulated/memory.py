@@ -8,14 +8,14 @@ import numpy as np
 
 from agileml.api import Application
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.node.arrays import Matrix
 from tests.agileml.processes.real_jobs import serial
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    data: Input
+    data: ShardReader
     model: Matrix
     objectives: list[float]
 
@@ -23,7 +23,7 @@ class Trained:
 def train(app: Application, source: object, place: object, shards: int, clocks: int) -> Trained:
     """Cut ``source`` below ``place`` and train; the objective before each clock."""
     cut_input(app, str(source), shards, str(place))
-    data = Input(str(place))
+    data = ShardReader(str(place))
     model, objectives = serial(app, data, shards, clocks)
     assert np.isfinite(model).all()
     return Trained(data, model, objectives)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agileml.api import ApplicationError, load_application
-from agileml.job import Job, JobFolder
-from agileml.job_bundle import Shipment
+from agileml.job import JobFolder, TrainingJob
+from agileml.job_bundle import JobBundle
 from agileml.protocol.events import Setup
 
 PROGRAM = """
@@ -41,10 +41,10 @@ def test_a_job_runs_what_its_applications_file_was_when_it_began(tmp_path: Path)
     """People edit it meanwhile; a machine that comes later must not compute something else."""
     mine = tmp_path / "mine.py"
     mine.write_text(PROGRAM)
-    job = Job(f"{mine}:Mine", {"weight": 2.0}, Setup(1, 2, 3))
+    job = TrainingJob(f"{mine}:Mine", {"weight": 2.0}, Setup(1, 2, 3))
     folder = JobFolder.prepare(tmp_path / "job", job, ratings(tmp_path))
     mine.write_text("raise RuntimeError\n")
-    kept = folder.job()
+    kept = folder.read_job()
     assert vars(kept.make_application())["weight"] == 2.0
     assert kept.application == f"{mine}:Mine"
     folder.remove_sockets()
@@ -53,10 +53,10 @@ def test_a_job_runs_what_its_applications_file_was_when_it_began(tmp_path: Path)
 def test_a_machine_elsewhere_gets_it_as_it_was(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(PROGRAM)
-    job = Job(f"{mine}:Mine", {"weight": 2.0}, Setup(1, 2, 3), network=True)
-    shipment = Shipment.of(JobFolder.prepare(tmp_path / "job", job, ratings(tmp_path)))
+    job = TrainingJob(f"{mine}:Mine", {"weight": 2.0}, Setup(1, 2, 3), network=True)
+    shipment = JobBundle.from_folder(JobFolder.prepare(tmp_path / "job", job, ratings(tmp_path)))
     mine.unlink()
-    there = shipment.unpack(tmp_path / "there").job()
+    there = shipment.unpack(tmp_path / "there").read_job()
     assert Path(there.program).parent == tmp_path / "there"
     assert vars(there.make_application())["weight"] == 2.0
 
@@ -65,8 +65,8 @@ def test_arguments_and_numbers_that_no_job_can_have_are_said_before_the_input_is
     mine = tmp_path / "mine.py"
     mine.write_text(PROGRAM)
     nowhere = tmp_path / "nowhere.csv"
-    odd = Job(f"{mine}:Mine", {"rank": np.int64(4)}, Setup(1, 2, 3))
+    odd = TrainingJob(f"{mine}:Mine", {"rank": np.int64(4)}, Setup(1, 2, 3))
     with pytest.raises(ApplicationError, match=r"cannot have the arguments .*int64.* as JSON"):
         JobFolder.prepare(tmp_path / "job", odd, nowhere)
     with pytest.raises(ValueError, match="clocks"):
-        JobFolder.prepare(tmp_path / "job", Job(f"{mine}:Mine", {}, Setup(1, 2, 0)), nowhere)
+        JobFolder.prepare(tmp_path / "job", TrainingJob(f"{mine}:Mine", {}, Setup(1, 2, 0)), nowhere)

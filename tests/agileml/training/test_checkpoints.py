@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.data.checkpoint_store import newest
+from agileml.data.checkpoint_store import newest_checkpoint
 from agileml.protocol.commands import Checkpointed, CheckpointFailed, Failed, RolledBack
 from agileml.protocol.events import MachineLost, Stage
 from tests.agileml.processes.real_jobs import QUICK, RunningJob, running_job
@@ -62,7 +62,7 @@ def test_a_job_that_lost_its_controllers_machine_is_resumed_and_ends_as_if_it_ha
         failed = job.wait(lambda said: isinstance(said, Failed))
         assert isinstance(failed, Failed)
         job.check_nothing_left()  # the others end by lease
-    whole = newest(kept)
+    whole = newest_checkpoint(kept)
     assert whole is not None
     assert failed.checkpoint == whole.folder
     with running_job(tmp_path / "b", clocks=24, clock_s=0.0, resume=failed.checkpoint) as again:
@@ -94,12 +94,12 @@ def test_a_checkpoint_that_cannot_be_read_fails_the_job_and_says_why(tmp_path: P
     with running_job(tmp_path, clock_s=0.1, checkpoints=str(tmp_path / "kept"), every=2) as job:
         job.train_on("r1", "r2")
         reach_checkpoint(job, 2)
-        whole = newest(str(tmp_path / "kept"))
+        whole = newest_checkpoint(str(tmp_path / "kept"))
         assert whole is not None
         for run in (tmp_path / "kept").iterdir():
             run.rename(tmp_path / "elsewhere")
         job.host.kill("r2")
-        job.client.tell(MachineLost("r2"))
+        job.client.send_events(MachineLost("r2"))
         failed = job.wait(lambda said: isinstance(said, Failed))
         assert isinstance(failed, Failed)
         assert "partition" in failed.why

@@ -14,7 +14,7 @@ from msgspec import structs
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
 from agileml.controller.links import CLIENT
-from agileml.job import Job, JobFolder, Timing
+from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link
 from agileml.node.transport.sockets import Listener
@@ -33,7 +33,7 @@ class Played:
         source = path / "ratings.csv"
         write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
         setup = Setup(partitions=1, shards=2, clocks=5)
-        job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, setup, timing=TIMING)
+        job = TrainingJob("agileml.apps.mf:MatrixFactorization", {"rank": 2}, setup, timing=TIMING)
         self.folder = JobFolder.prepare(path / "training", job, source)
         self.folder.controller_record.write_text("r1")
         self.context = zmq.Context(1)
@@ -45,7 +45,7 @@ class Played:
         self.client = TrainingClient(self.folder.path)
 
     def announce(self) -> None:
-        self.client.tell(MachineJoined("r1", Tier.RELIABLE, 1))
+        self.client.send_events(MachineJoined("r1", Tier.RELIABLE, 1))
 
     def answer(self) -> None:
         for name, (frame,) in self._listener.receive():
@@ -57,7 +57,7 @@ class Played:
 
     def until_heard(self) -> None:
         until = time.monotonic() + LIMIT_S
-        while self.client.confirmed < 1:
+        while self.client.confirmed_count < 1:
             self.asked_at = time.monotonic()
             assert self.asked_at < until
             self.client.poll(0.01)
@@ -66,10 +66,10 @@ class Played:
     def until_given_up(self) -> float:
         """Nobody answers. Seconds until the client has had enough of that, from just before it last heard."""
         until = time.monotonic() + LIMIT_S
-        while self.client.hanging is None:
+        while self.client.hanging_controller is None:
             assert time.monotonic() < until
             assert self.client.poll(0.01) == []
-        assert self.client.hanging == "r1"
+        assert self.client.hanging_controller == "r1"
         return time.monotonic() - self.asked_at
 
 
@@ -85,7 +85,7 @@ def played(tmp_path: Path) -> Iterator[Played]:
 def test_a_controller_that_falls_silent_is_given_up_after_two_leases(played: Played) -> None:
     played.announce()
     played.until_heard()
-    assert played.client.hanging is None
+    assert played.client.hanging_controller is None
     assert played.until_given_up() > 2 * TIMING.lease_s
 
 
@@ -100,26 +100,26 @@ def test_one_that_answers_is_not_given_up_though_it_has_nothing_to_say(played: P
     while time.monotonic() < until:
         played.client.poll(0.01)
         played.answer()
-        assert played.client.hanging is None
+        assert played.client.hanging_controller is None
 
 
 def test_none_is_waited_for_before_its_machine_is_there_or_after_it_is_gone(played: Played) -> None:
     played.client.poll(3 * TIMING.lease_s)
-    assert played.client.hanging is None
+    assert played.client.hanging_controller is None
     played.announce()
     played.until_given_up()
-    played.client.tell(MachineLost("r1"))
+    played.client.send_events(MachineLost("r1"))
     (failed,) = played.client.poll(0.0)
     assert isinstance(failed, Failed)
     assert failed.why.endswith("is gone with its machine r1, of which nothing was heard any more")
-    assert played.client.hanging is None
+    assert played.client.hanging_controller is None
 
 
 def test_a_job_whose_checkpoints_cannot_be_read_has_failed_all_the_same(played: Played) -> None:
-    job = played.folder.job()
+    job = played.folder.read_job()
     setup = structs.replace(job.setup, checkpoints="foo://bucket/states", resume="/kept/4-1", start=4)
     JobFolder.set_up(played.folder.path, replace(job, setup=setup), None)
-    played.client.tell(MachineLost("r1"))
+    played.client.send_events(MachineLost("r1"))
     (failed,) = played.client.poll(0.0)
     assert isinstance(failed, Failed)
     assert failed.checkpoint == "/kept/4-1"

@@ -11,7 +11,7 @@ import pytest
 
 from agileml.apps import planted_classes, planted_topics
 from agileml.controller.stopping import ConvergenceCheck
-from agileml.job import Job, Stop
+from agileml.job import Stop, TrainingJob
 from agileml.protocol.events import Setup, Stage
 from agileml.protocol.telemetry import ObjectiveAt
 from tests.agileml.processes.real_jobs import QUICK, RunningJob
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 
 @contextmanager
-def running(path: Path, job: Job, source: Path | None = None) -> Iterator[RunningJob]:
+def running(path: Path, job: TrainingJob, source: Path | None = None) -> Iterator[RunningJob]:
     made = RunningJob(path / "running", job, source=source)
     try:
         yield made
@@ -38,7 +38,7 @@ def test_the_model_is_the_same_through_joins_evictions_and_a_death(name: str, tm
     else:
         planted_topics.main([str(source), "--documents=80", "--words=60", "--vocabulary=60"])
     setup = Setup(partitions=3, shards=8, clocks=1000, stage3_above=2.0)
-    job = Job(f"agileml.apps.{name}", {}, setup, 0.2, QUICK, input_bytes=40_000)
+    job = TrainingJob(f"agileml.apps.{name}", {}, setup, 0.2, QUICK, input_bytes=40_000)
     with running(tmp_path, job, source) as run:
         run.start("r1", "t1")
         run.reach(2)
@@ -61,7 +61,9 @@ def test_a_job_ends_when_its_objective_has_settled(tmp_path: Path) -> None:
     setup = Setup(partitions=2, shards=4, clocks=1000)
     arguments = {"rank": 4}
     delta = 2e-3
-    job = Job("agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(delta=delta))
+    job = TrainingJob(
+        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(delta=delta)
+    )
     with running(tmp_path, job) as run:
         run.start("r1", "t1")
         ended = run.finish().clock
@@ -76,7 +78,9 @@ def test_a_job_ends_when_its_objective_has_settled(tmp_path: Path) -> None:
 def test_a_job_ends_when_its_time_is_up(tmp_path: Path) -> None:
     setup = Setup(partitions=2, shards=4, clocks=100_000)
     arguments = {"rank": 4}
-    job = Job("agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(seconds=8.0))
+    job = TrainingJob(
+        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(seconds=8.0)
+    )
     with running(tmp_path, job) as run:
         run.start("r1")
         run.reach(1)

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agileml.api import ApplicationError, ApplicationFault, Outcome, asked, checked, load_application
+from agileml.api import (
+    ApplicationError,
+    ApplicationFault,
+    Outcome,
+    calling_application,
+    load_application,
+    validated_delta,
+)
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
+from agileml.data.shards import ShardReader
 from agileml.model_shape import Shape
 from agileml.protocol.messages import Patch
 from agileml.protocol.telemetry import ObjectiveReport, ObjectiveSums, ShardObjective
@@ -19,7 +26,7 @@ MEAN = """
 import numpy as np
 from agileml.api import Columns, Kind, Outcome, Survey
 from agileml.protocol.messages import Patch
-from agileml.server.partition import Shape
+from agileml.api import Shape
 
 class Mean:
     metric = "mse"
@@ -185,12 +192,12 @@ def test_a_key_is_a_column_of_numbers(kind: str, tmp_path: Path) -> None:
 
 def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path) -> None:
     cut(tmp_path, "Shape(3, 1)", "Shape(np.int64(3), np.uint8(1))")
-    assert Input(tmp_path / "cut").shape == Shape(3, 1)
+    assert ShardReader(tmp_path / "cut").shape == Shape(3, 1)
 
 
 def test_an_array_of_a_shard_has_any_name(tmp_path: Path) -> None:
     cut(tmp_path, '{"y": rows["y"]}', '{"file": rows["y"], "allow_pickle": [1, 2], "": "text"}')
-    shard = Input(tmp_path / "cut").shard(1)
+    shard = ShardReader(tmp_path / "cut").read_shard(1)
     assert shard["file"].tolist() == list(range(10, 20))
     assert (shard["allow_pickle"].tolist(), shard[""].tolist()) == ([1, 2], "text")
 
@@ -202,7 +209,7 @@ def test_what_the_input_lacks_is_not_the_applications_fault(tmp_path: Path) -> N
 
 
 def test_a_disk_that_is_full_is_nobodys_fault() -> None:
-    with pytest.raises(OSError, match="no room"), asked("survey"):
+    with pytest.raises(OSError, match="no room"), calling_application("survey"):
         raise OSError("no room")
 
 
@@ -235,9 +242,9 @@ PATCH = Patch(np.arange(3), np.zeros((3, 1), np.float32))
     ],
 )
 def test_what_a_clock_must_not_give_is_said_beside_what_it_must(outcome: object, told: str) -> None:
-    assert checked(Outcome(PATCH, 0.0, 1.0), Shape(3, 1)) is PATCH
+    assert validated_delta(Outcome(PATCH, 0.0, 1.0), Shape(3, 1)) is PATCH
     with pytest.raises(ApplicationError, match=told):
-        checked(outcome, Shape(3, 1))
+        validated_delta(outcome, Shape(3, 1))
 
 
 def test_an_objective_may_be_of_numpys_kinds() -> None:

@@ -161,7 +161,7 @@ def test_a_claimed_job_trains_on_without_its_client(tmp_path: Path) -> None:
     with running_job(tmp_path, timing=replace(QUICK, unclaimed_s=3.0)) as job:
         job.start("r1", "t1")
         job.reach(1)
-        time.sleep(2 * job.folder.job().timing.unclaimed_s)
+        time.sleep(2 * job.folder.read_job().timing.unclaimed_s)
         job.stop()
         job.check_result()
         job.check_nothing_left()
@@ -172,6 +172,6 @@ def test_losing_one_of_two_reliable_machines_fails_the_job(tmp_path: Path) -> No
         job.train_on("r1", "r2", "t1")
         job.reach(2)
         job.host.kill("r2")
-        job.client.tell(MachineLost("r2"))
+        job.client.send_events(MachineLost("r2"))
         job.wait(lambda said: isinstance(said, Failed))
         job.check_nothing_left()

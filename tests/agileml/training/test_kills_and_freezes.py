@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from agileml.data.checkpoint_store import newest
+from agileml.data.checkpoint_store import newest_checkpoint
 from agileml.protocol.commands import Failed
 from agileml.protocol.events import MachineLost
 from tests.agileml.processes.real_jobs import QUICK, RunningJob, running_job
@@ -90,7 +90,7 @@ class Strikes:
         self.machines.remove(machine)
         self.bereft = self.bereft or machine == "r1"
         if self.bereft or self.chance.random() < 0.7:  # otherwise the silence tells
-            self.job.client.tell(MachineLost(machine))
+            self.job.client.send_events(MachineLost(machine))
 
     def stop_machine(self, machine: str, role: str) -> None:
         del role
@@ -113,7 +113,7 @@ class Strikes:
 
     def take_away(self) -> None:
         """What still sleeps is taken away, as whoever rents the machines does when they are lost."""
-        for machine in self.job.folder.machines():
+        for machine in self.job.folder.machine_names():
             if machine not in self.machines and self.job.host.is_alive(machine):
                 self.job.host.kill(machine)
 
@@ -130,7 +130,10 @@ def go_on_and_check(job: RunningJob, strikes: Strikes) -> None:
 
 def check_resumed(failed: Failed, kept: Path, path: Path, model: Model) -> None:
     """A server may seal one more while it dies, after the client has looked for the newest."""
-    last, named = newest(str(kept)), newest(failed.checkpoint) if failed.checkpoint else None
+    last, named = (
+        newest_checkpoint(str(kept)),
+        newest_checkpoint(failed.checkpoint) if failed.checkpoint else None,
+    )
     assert failed.checkpoint == (named.folder if named else ""), "what is named is whole"
     assert (last.manifest.clock if last else 0) - (named.manifest.clock if named else 0) in (0, EVERY)
     with running_job(

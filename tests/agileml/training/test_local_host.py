@@ -95,16 +95,16 @@ def test_a_stop_saves_the_model_as_a_later_client_learns(tmp_path: Path) -> None
     with running_job(tmp_path, clock_s=0.05, staleness=1) as job:
         job.start("r1", "r2")
         job.reach(3)
-        job.client.tell(StopRequested())
-        told = job.client.confirmed
+        job.client.send_events(StopRequested())
+        told = job.client.confirmed_count
         job.client.close()
         job.client = TrainingClient(job.folder.path, told=told, heard=len(job.heard))
         if told == 2:  # the first client had not brought it home; whoever knows what it told says it again
-            job.client.tell(StopRequested())
+            job.client.send_events(StopRequested())
         finished = job.finish()
         assert finished.clock < job.setup.clocks
-        assert Path(finished.path) == job.folder.model
-        shards_of_the_model = sorted(path.name for path in job.folder.model.iterdir())
+        assert Path(finished.path) == job.folder.model_folder
+        shards_of_the_model = sorted(path.name for path in job.folder.model_folder.iterdir())
         assert shards_of_the_model == [f"partition-{p:05}.npy" for p in range(job.setup.partitions)]
         job.check_nothing_left()
 
@@ -114,13 +114,13 @@ def test_a_model_that_cannot_be_written_is_kept_until_it_can(tmp_path: Path) -> 
     with running_job(tmp_path, clock_s=0.0) as job:
         job.start("r1")
         job.reach(1)
-        job.folder.model.write_text("in the way")
-        job.client.tell(StopRequested())
+        job.folder.model_folder.write_text("in the way")
+        job.client.send_events(StopRequested())
         until = time.monotonic() + PATIENCE_S
         while "the model cannot be written yet: FileExistsError" not in job.logs():
             assert time.monotonic() < until
             job.listen(0.1)
-        job.folder.model.unlink()
+        job.folder.model_folder.unlink()
         job.check_result()
         job.check_nothing_left()
 
@@ -129,7 +129,7 @@ def test_a_client_that_is_away_when_the_job_ends_hears_the_rest_later(tmp_path: 
     with running_job(tmp_path, clocks=20, timing=replace(QUICK, lease_s=4.0)) as job:
         job.start("r1")
         job.reach(2)
-        told = job.client.confirmed
+        told = job.client.confirmed_count
         job.client.close()
         while job.host.alive_machines():
             time.sleep(0.1)
@@ -168,7 +168,7 @@ def test_who_drains_gives_up_a_read_that_does_not_come_in_half_of_the_notice(tmp
             before = job.clock
             job.listen(1.0)
         warned_at = time.monotonic()
-        job.client.tell(EvictionWarned(("t1", "t2", "t3"), 8.0))
+        job.client.send_events(EvictionWarned(("t1", "t2", "t3"), 8.0))
         first, second = (job.wait(lambda said: isinstance(said, SafeToKill)) for _ in range(2))
         assert first != second
         assert 3.0 < time.monotonic() - warned_at < 8.0

@@ -14,7 +14,7 @@ import pytest
 import zmq
 from msgspec import structs
 
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.node.hosts.local import MachineLocation
 from agileml.node.transport.sockets import end_with_silence
 from agileml.protocol.events import Setup, Stage
@@ -74,7 +74,7 @@ def test_a_link_carries_no_more_than_its_rate(network: Network) -> None:
 def test_machines_join_and_leave_in_bulk_and_the_model_is_exact(tmp_path: Path, network: Network) -> None:
     """2 reliable machines, 6 more, and without those again."""
     arguments = {"height": 600, "width": 8, "touched": 40}
-    job = Job("tests.agileml.processes.spread:Spread", arguments, SETUP, 0.4, QUICK, network=True)
+    job = TrainingJob("tests.agileml.processes.spread:Spread", arguments, SETUP, 0.4, QUICK, network=True)
     running = RunningJob(tmp_path, job, source=write_numbered(SETUP.shards, tmp_path), where=network.add)
     six = [f"t{number}" for number in range(6)]
     try:
@@ -100,7 +100,7 @@ def test_a_job_leaves_stage_1_by_itself_where_the_links_of_reliable_machines_bin
     arguments = {"height": 2000, "width": 64, "touched": 200}
     mbit_per_s = 8.0
     setup = structs.replace(SETUP, stage2_above=1e9, automatic=True, link_bytes_per_s=mbit_per_s * 1e6 / 8)
-    job = Job("tests.agileml.processes.spread:Spread", arguments, setup, 0.4, QUICK, network=True)
+    job = TrainingJob("tests.agileml.processes.spread:Spread", arguments, setup, 0.4, QUICK, network=True)
     with Network(mbit_per_s) as network:
         source = write_numbered(setup.shards, tmp_path)
         running = RunningJob(tmp_path, job, source=source, where=network.add)
@@ -123,7 +123,7 @@ def test_what_broken_connections_take_with_them_is_sent_again(tmp_path: Path, ne
         pytest.skip("this kernel resets no connections for others (CONFIG_INET_DIAG_DESTROY, ss -K)")
     arguments = {"height": 4000, "width": 64, "touched": 200}
     timing = replace(QUICK, ask_after_s=0.5)
-    job = Job("tests.agileml.processes.spread:Spread", arguments, SETUP, 0.1, timing, network=True)
+    job = TrainingJob("tests.agileml.processes.spread:Spread", arguments, SETUP, 0.1, timing, network=True)
     running = RunningJob(tmp_path, job, source=write_numbered(SETUP.shards, tmp_path), where=network.add)
     machines = ("r1", "t1", "t2")
     try:

@@ -106,11 +106,11 @@ def test_an_address_of_version_6_is_put_in_brackets_and_a_missing_one_is_said(tm
     (tmp_path / "machines" / "t1").mkdir(parents=True)
     CurveKeys.make_pair().write(tmp_path / "keys.json")
     with pytest.raises(ValueError, match="t1 has no address in a job on a network"):
-        folder.endpoint("t1", 1)
+        folder.machine_endpoint("t1", 1)
     folder.set_address("t1", "::1")
-    assert folder.endpoint("t1", 1) == "tcp://[::1]:*"
+    assert folder.machine_endpoint("t1", 1) == "tcp://[::1]:*"
     folder.set_address("t1", "10.0.0.7")
-    assert folder.endpoint("t1", 1) == "tcp://10.0.0.7:*"
+    assert folder.machine_endpoint("t1", 1) == "tcp://10.0.0.7:*"
 
 
 class SlowLink:

@@ -26,10 +26,10 @@ def arrays(number: int) -> Arrays:
 
 
 def filled(room: int | None, *numbers: int) -> ShardCache:
-    shelf = ShardCache(room)
+    cache = ShardCache(room)
     for number in numbers:
-        shelf.add_shard(number, arrays(number))
-    return shelf
+        cache.add_shard(number, arrays(number))
+    return cache
 
 
 def test_without_a_bound_everything_stays() -> None:
@@ -37,44 +37,44 @@ def test_without_a_bound_everything_stays() -> None:
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
-    shelf = filled(3 * SIZE, 1, 2, 3)
-    assert shelf.get_shard(1) is not None
-    shelf.add_shard(4, arrays(4))
-    assert shelf.cached_shards == {1, 3, 4}
-    assert shelf.get_shard(2) is None
+    cache = filled(3 * SIZE, 1, 2, 3)
+    assert cache.get_shard(1) is not None
+    cache.add_shard(4, arrays(4))
+    assert cache.cached_shards == {1, 3, 4}
+    assert cache.get_shard(2) is None
 
 
 def test_what_is_owned_or_ahead_stays_before_what_was_used_lately() -> None:
-    shelf = filled(3 * SIZE, 1, 2, 3)
-    shelf.set_wanted([1], [2])
-    shelf.add_shard(4, arrays(4))
-    assert shelf.cached_shards == {1, 2, 4}
-    shelf.add_shard(5, arrays(5))
-    assert shelf.cached_shards == {1, 2, 5}
-    shelf.set_wanted([1, 2, 6], [])
-    shelf.add_shard(6, arrays(6))
-    assert shelf.cached_shards == {1, 2, 6}
+    cache = filled(3 * SIZE, 1, 2, 3)
+    cache.set_wanted([1], [2])
+    cache.add_shard(4, arrays(4))
+    assert cache.cached_shards == {1, 2, 4}
+    cache.add_shard(5, arrays(5))
+    assert cache.cached_shards == {1, 2, 5}
+    cache.set_wanted([1, 2, 6], [])
+    cache.add_shard(6, arrays(6))
+    assert cache.cached_shards == {1, 2, 6}
 
 
 def test_of_more_than_there_is_room_for_the_one_read_last_stays() -> None:
-    shelf = ShardCache(SIZE)
-    shelf.set_wanted([0, 1, 2], [])
+    cache = ShardCache(SIZE)
+    cache.set_wanted([0, 1, 2], [])
     for number in (0, 1, 2, 0):
-        shelf.add_shard(number, arrays(number))
-        assert shelf.get_shard(number) is not None
-        assert shelf.cached_shards == {number}
+        cache.add_shard(number, arrays(number))
+        assert cache.get_shard(number) is not None
+        assert cache.cached_shards == {number}
 
 
 def test_reading_ahead_ends_when_the_room_does() -> None:
-    shelf = ShardCache(2 * SIZE)
-    shelf.set_wanted([0], [5, 6, 7])
+    cache = ShardCache(2 * SIZE)
+    cache.set_wanted([0], [5, 6, 7])
     read = []
-    while (number := shelf.next_to_read()) is not None:
+    while (number := cache.next_to_read()) is not None:
         read.append(number)
-        shelf.add_shard(number, arrays(number))
+        cache.add_shard(number, arrays(number))
         assert len(read) < 10, f"it reads {read} again and again"
     assert read[:3] == [0, 5, 6]
-    assert 0 in shelf.cached_shards
+    assert 0 in cache.cached_shards
 
 
 def test_what_has_no_room_at_all_can_still_be_computed() -> None:
@@ -92,21 +92,21 @@ def test_what_has_no_room_at_all_can_still_be_computed() -> None:
 def test_memory_is_bounded_and_reading_comes_to_an_end(
     room: int, wants: list[tuple[set[int], list[int]]], used: list[int]
 ) -> None:
-    shelf = ShardCache(room * SIZE)
+    cache = ShardCache(room * SIZE)
     for owned, ahead in wants:
-        shelf.set_wanted(owned, ahead)
+        cache.set_wanted(owned, ahead)
         for _ in range(20):
-            number = shelf.next_to_read()
+            number = cache.next_to_read()
             if number is None:
                 break
-            shelf.add_shard(number, arrays(number))
-        assert shelf.next_to_read() is None
-        assert shelf.size_bytes <= room * SIZE
+            cache.add_shard(number, arrays(number))
+        assert cache.next_to_read() is None
+        assert cache.size_bytes <= room * SIZE
         if len(owned) <= room:
-            assert owned <= shelf.cached_shards
+            assert owned <= cache.cached_shards
         for number in used:
-            found = shelf.get_shard(number)
-            assert (found is None) == (number not in shelf.cached_shards)
+            found = cache.get_shard(number)
+            assert (found is None) == (number not in cache.cached_shards)
             assert found is None or found["x"][0] == number
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from agileml.job import Job, Timing
+from agileml.job import Timing, TrainingJob
 from agileml.protocol.commands import JoinedTraining, Progressed, StageChanged
 from agileml.protocol.events import Setup, Stage
 from tests.agileml.processes.netns import Network, unavailable
@@ -115,7 +115,7 @@ def spread_job(setup: Setup, machines: Sequence[str], core_s: float, mbit_per_s:
         sys.exit(why)
     application = "tests.agileml.processes.spread:Spread"
     model = {**MODEL, "touched": TOUCHED // setup.shards}
-    job = Job(application, model, setup, core_s, TIMING, network=True)
+    job = TrainingJob(application, model, setup, core_s, TIMING, network=True)
     with tempfile.TemporaryDirectory() as folder, Network(mbit_per_s, MACHINES) as network:
         source = write_numbered(setup.shards, Path(folder))
         running = RunningJob(Path(folder), job, source=source, where=network.add)

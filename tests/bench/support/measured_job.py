@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agileml.client import TrainingClient
-from agileml.job import Job, JobFolder
+from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
 from agileml.node.tier import Tier
 from agileml.protocol.commands import JoinedTraining, Progressed
@@ -25,7 +25,11 @@ class MeasuredJob:
     """``heard``: everything the client heard, and when, by ``time.perf_counter``."""
 
     def __init__(
-        self, path: Path, job: Job, source: Path, where: Callable[[str], MachineLocation] = lambda _: HERE
+        self,
+        path: Path,
+        job: TrainingJob,
+        source: Path,
+        where: Callable[[str], MachineLocation] = lambda _: HERE,
     ) -> None:
         """``where`` a machine of some name is to run."""
         self.folder = JobFolder.prepare(path / "job", job, source)
@@ -39,7 +43,7 @@ class MeasuredJob:
         for name in machines:
             tier = Tier.RELIABLE if name.startswith("r") else Tier.TRANSIENT
             self.host.start_machine(name, tier, cores, self._where(name))
-            self.client.tell(MachineJoined(name, tier, cores))
+            self.client.send_events(MachineJoined(name, tier, cores))
         missing = set(machines)
         until = time.perf_counter() + PATIENCE_S
         while missing:
@@ -100,7 +104,7 @@ class MeasuredJob:
 
 @contextmanager
 def measured(
-    job: Job,
+    job: TrainingJob,
     source: str,
     machines: Sequence[str],
     cores: int = 1,

@@ -92,7 +92,7 @@ def _join_and_evict(job: Watched, clocks: int) -> tuple[Marks, float]:
     job.reach_stage(Stage.TWO)
     job.reach(job.job.clock + clocks)
     warned, warned_at = job.job.clock, time.monotonic()
-    job.job.client.tell(EvictionWarned(tuple(come), NOTICE_S))
+    job.job.client.send_events(EvictionWarned(tuple(come), NOTICE_S))
     while sum(isinstance(said, SafeToKill) for said in job.job.heard) < len(come):
         job.listen()
         if time.monotonic() - warned_at > PATIENCE_S:
@@ -101,7 +101,7 @@ def _join_and_evict(job: Watched, clocks: int) -> tuple[Marks, float]:
     safe = job.job.clock
     for machine in come:
         job.meanwhile(partial(job.job.host.kill, machine))
-    job.job.client.tell(*(MachineReleased(machine) for machine in come))
+    job.job.client.send_events(*(MachineReleased(machine) for machine in come))
     return Marks(started, joined, warned, safe), safe_s
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.protocol.commands import Progressed, StageChanged
 from agileml.protocol.events import Setup, Stage
 from tests.bench.support.measured_job import MeasuredJob, measured
@@ -33,7 +33,7 @@ def main() -> None:
     )
     setup = Setup(partitions=2, shards=SHARDS, clocks=10_000_000)
     for lag in LAGS:
-        job = Job("tests.bench.support.echo_app:Echo", {"kib": KIB}, replace(setup, backup_lag=lag))
+        job = TrainingJob("tests.bench.support.echo_app:Echo", {"kib": KIB}, replace(setup, backup_lag=lag))
         with measured(job, numbered(SHARDS), ("r1", "t1", "t2")) as running:
             reach_stage_two(running)
             quiet, quiet_clocks = peaks(running, QUIET_S)

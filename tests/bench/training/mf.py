@@ -29,7 +29,7 @@ from surprise import SVD, Dataset, Reader, Trainset  # type: ignore[import-untyp
 
 from agileml.apps.als import sweep_als
 from agileml.apps.planted import Ratings, planted_ratings
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import ObjectiveAt
 from tests.bench.support.measured_job import MeasuredJob, measured
@@ -56,10 +56,10 @@ def main() -> None:
     tell_surprise(ratings, best)
 
 
-def job(compiled: bool) -> Job:
+def job(compiled: bool) -> TrainingJob:
     setup = Setup(partitions=1, shards=2, clocks=1_000_000)
     arguments = {"rank": RANK, "regularization": REGULARIZATION, "compiled": compiled}
-    return Job("agileml.apps.mf:MatrixFactorization", arguments, setup)
+    return TrainingJob("agileml.apps.mf:MatrixFactorization", arguments, setup)
 
 
 def as_csv(ratings: Ratings) -> str:

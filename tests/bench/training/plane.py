@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.protocol.events import Setup
 from tests.bench.support.measured_job import MeasuredJob, measured, processor_s
 
@@ -37,7 +37,7 @@ def main() -> None:
     for workers, staleness in ((1, 0), (2, 0), (2, 3)):
         for kib in (1024, 4 * 1024, 16 * 1024):
             setup = Setup(partitions=1, shards=workers, clocks=10_000_000, staleness=staleness)
-            echo = Job("tests.bench.support.echo_app:Echo", {"kib": kib}, setup)
+            echo = TrainingJob("tests.bench.support.echo_app:Echo", {"kib": kib}, setup)
             with measured(echo, numbered(workers), ("r1", "t1")[:workers]) as job:
                 turns = [turn(job, workers, kib, 1 if staleness else workers) for _ in range(TURNS)]
             ours, bare, sums, copied = (

@@ -17,7 +17,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.node.hosts.local import HERE
 from agileml.protocol.commands import SafeToKill, StageChanged
 from agileml.protocol.events import EvictionWarned, MachineReleased, Setup, Stage
@@ -67,7 +67,7 @@ def evictions(megabytes: int, shards: int, mbit_per_s: float | None) -> tuple[fl
     # One spot machine is enough for stage 2: else the first eviction would end in the backups as well.
     setup = Setup(partitions=4, shards=shards, clocks=10_000_000, stage2_above=0.5)
     arguments = {"kib": touched, "untouched_kib": all_kib - shards * touched}
-    job = Job("tests.bench.support.echo_app:Echo", arguments, setup, network=mbit_per_s is not None)
+    job = TrainingJob("tests.bench.support.echo_app:Echo", arguments, setup, network=mbit_per_s is not None)
     with ExitStack() as stack:
         network = None if mbit_per_s is None else stack.enter_context(Network(mbit_per_s))
         where = (lambda _: HERE) if network is None else network.add
@@ -90,12 +90,12 @@ def wait_for_stage(running: MeasuredJob, stage: Stage) -> None:
 
 def evict(running: MeasuredJob, machine: str) -> float:
     began = time.perf_counter()
-    running.client.tell(EvictionWarned((machine,), 120.0))
+    running.client.send_events(EvictionWarned((machine,), 120.0))
     while not any(said == SafeToKill(machine) for said in running.listen(0.01)):
         assert time.perf_counter() - began < PATIENCE_S, f"{machine} is not safe:\n{running.logs()}"
     took = time.perf_counter() - began
     running.host.kill(machine)
-    running.client.tell(MachineReleased(machine))
+    running.client.send_events(MachineReleased(machine))
     return took
 
 

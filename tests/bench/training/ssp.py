@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits
 from agileml.apps.mlr import LogisticRegression
 from agileml.data.checkpoint_store import CheckpointError, read_partition
 from agileml.data.sharding import cut_input
-from agileml.data.shards import Input
-from agileml.job import Job, Timing
+from agileml.data.shards import ShardReader
+from agileml.job import Timing, TrainingJob
 from agileml.node.arrays import Matrix
 from agileml.protocol.commands import Checkpointed
 from agileml.protocol.events import Setup
@@ -76,7 +76,7 @@ def _show(jitter: float, seconds: dict[int, list[float]], clocks: dict[int, list
         )
 
 
-def _job(staleness: int, place: str = "", **delays: float) -> Job:
+def _job(staleness: int, place: str = "", **delays: float) -> TrainingJob:
     setup = Setup(
         partitions=1,
         shards=SHARDS,
@@ -86,14 +86,16 @@ def _job(staleness: int, place: str = "", **delays: float) -> Job:
         checkpoint_clocks=EVERY if place else 0,
     )
     arguments = {"regularization": 1.0, "momentum": 0.5, **delays}
-    return Job("tests.bench.support.jittery_app:Jittery", arguments, setup, timing=Timing(repeat_s=0.1))
+    return TrainingJob(
+        "tests.bench.support.jittery_app:Jittery", arguments, setup, timing=Timing(repeat_s=0.1)
+    )
 
 
 def _objective_of_bsp(folder: Path, source: Path) -> float:
     """By a plain loop: with s = 0 the model is that one's, bit for bit."""
     app = _job(0, mean_s=0.0).make_application()
     cut_input(app, source, SHARDS, folder)
-    return serial(app, Input(folder), SHARDS, CLOCKS + 1)[1][CLOCKS]
+    return serial(app, ShardReader(folder), SHARDS, CLOCKS + 1)[1][CLOCKS]
 
 
 def _run(
@@ -102,8 +104,8 @@ def _run(
     """Seconds and clocks until the objective is as low as ``target``."""
     delays = {"mean_s": MEAN_S, "jitter": jitter, "delays": SEED + repeat}
     job = MeasuredJob(folder, _job(staleness, str(folder / "kept"), **delays), source)
-    app, data = LogisticRegression(1.0), job.folder.cut_input()
-    shards = [data.shard(number) for number in range(SHARDS)]
+    app, data = LogisticRegression(1.0), job.folder.open_input()
+    shards = [data.read_shard(number) for number in range(SHARDS)]
     began: float | None = None
     try:
         job.start(*WORKERS)

@@ -108,11 +108,11 @@ def _stages(reliable: int, clocks: int) -> Timed:
     with spread_job(setup, machines, COMPUTE_S * MACHINES, LINK_MBIT_PER_S) as job:
         for _ in range(math.ceil(clocks / TURN)):
             for stage in Stage:
-                job.job.client.tell(StageDecided(stage))
+                job.job.client.send_events(StageDecided(stage))
                 job.reach_stage(stage)
                 took[stage] += job.next_clocks(SETTLE, TURN)
                 print(f"  {reliable} reliable, stage {stage.value}: {took[stage][-TURN:]}", file=sys.stderr)
-        job.job.client.tell(StageDecided(None))
+        job.job.client.send_events(StageDecided(None))
         automatic = job.next_clocks(MAKE_UP_ITS_MIND, TURN)
         chosen = [said.stage for said in job.job.heard if isinstance(said, StageChanged)][-1]
     return Timed({stage: seconds[:clocks] for stage, seconds in took.items()}, chosen, automatic)

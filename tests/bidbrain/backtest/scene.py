@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.backtest.beta_grid import BetaTables
-from bidbrain.backtest.job import Accounting, Job
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.job import Accounting, BacktestJob
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Limits, ReliableMachines, ScalingModel
@@ -25,9 +25,9 @@ LASTS_S = 40 * HOUR_S
 class Scene:
     setting: MarketSetup
     history: PriceHistory
-    tape: Tape
+    tape: PriceTape
     tables: BetaTables
-    job: Job
+    job: BacktestJob
     starts: Codes
 
 
@@ -36,7 +36,7 @@ def scene(
 ) -> Scene:
     """Two markets of four cores that move every few minutes and spike now and then; jobs of two hours."""
     rng = np.random.default_rng(seed)
-    history = PriceHistory.of({market: _series(rng) for market in MARKETS})
+    history = PriceHistory.from_series({market: _series(rng) for market in MARKETS})
     setting = MarketSetup(
         markets=MARKETS,
         cores=np.array([4.0, 4.0]),
@@ -51,9 +51,9 @@ def scene(
     return Scene(
         setting=setting,
         history=history,
-        tape=Tape.of(history, MARKETS, NOW, end),
+        tape=PriceTape.from_history(history, MARKETS, NOW, end),
         tables=BetaTables.from_fitted(fitted, MARKETS, setting.limits.bid_deltas),
-        job=Job(work=8 * 4 * 2 * HOUR_S, boot_s=60, accounting=accounting),
+        job=BacktestJob(work=8 * 4 * 2 * HOUR_S, boot_s=60, accounting=accounting),
         starts=np.sort(rng.integers(NOW, end - 20 * HOUR_S, jobs)),
     )
 

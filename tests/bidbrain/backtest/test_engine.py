@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import run
+from bidbrain.backtest.engine import run_batch
 from bidbrain.backtest.job import DRAIN_S, Accounting
-from bidbrain.backtest.price_tape import NEVER, Tape
+from bidbrain.backtest.price_tape import NEVER, PriceTape
 from bidbrain.backtest.run import Backtested, backtest
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.strategies.base import Strategy
@@ -46,7 +46,7 @@ def test_many_jobs_at_once_are_the_jobs_one_by_one(strategy: Strategy) -> None:
     together = ran(of, strategy)
     for number in range(len(of.starts)):
         alone = ran(replace(of, starts=of.starts[number : number + 1]), strategy)
-        assert alone.micros[0] == together.micros[number]
+        assert alone.owed_micros[0] == together.owed_micros[number]
         assert alone.ran.done_at[0] == together.ran.done_at[number]
         assert alone.outcomes.evictions[0] == together.outcomes.evictions[number]
 
@@ -77,9 +77,9 @@ def test_prices_after_its_end_change_no_job(strategy: Strategy) -> None:
     found = ran(of, strategy)
     last = int(found.ran.done_at.max())
     spiked = {m: _spiked(of.history.series(m), last + 1) for m in MARKETS}
-    tape = Tape.of(PriceHistory.of(spiked), MARKETS, NOW, Instant(NOW + LASTS_S))
+    tape = PriceTape.from_history(PriceHistory.from_series(spiked), MARKETS, NOW, Instant(NOW + LASTS_S))
     again = ran(replace(of, tape=tape), strategy)
-    assert (again.micros == found.micros).all()
+    assert (again.owed_micros == found.owed_micros).all()
     assert (again.ran.done_at == found.ran.done_at).all()
 
 
@@ -89,9 +89,11 @@ def _spiked(series: Series, after: int) -> Series:
 
 def test_the_papers_accounting_forgives_the_minutes_that_are_left() -> None:
     whole, part = (ran(scene(3, accounting=accounting), OnDemand(32.0)) for accounting in Accounting)
-    assert whole.micros.tolist() == [3 * 8 * 239_000] * 12, "2 h and a bit: three hours begun, eight machines"
+    assert whole.owed_micros.tolist() == [3 * 8 * 239_000] * 12, (
+        "2 h and a bit: three hours begun, eight machines"
+    )
     used_s = part.ran.done_at - part.ran.begins - 60
-    assert part.micros.tolist() == [8 * int(s * 239_000 / HOUR_S + 0.5) for s in used_s]
+    assert part.owed_micros.tolist() == [8 * int(s * 239_000 / HOUR_S + 0.5) for s in used_s]
 
 
 def test_a_job_that_the_prices_leave_behind_is_not_done() -> None:
@@ -106,7 +108,7 @@ def test_a_job_that_the_prices_leave_behind_is_not_done() -> None:
 def test_where_nothing_can_be_had_nothing_is_paid() -> None:
     of = scene(0, jobs=2)
     dear = {m: Series(np.array([NOW - HOUR_S]), np.array([5.0])) for m in MARKETS}
-    tape = Tape.of(PriceHistory.of(dear), MARKETS, NOW, Instant(NOW + LASTS_S))
+    tape = PriceTape.from_history(PriceHistory.from_series(dear), MARKETS, NOW, Instant(NOW + LASTS_S))
     found = ran(replace(of, tape=tape), Standard(32.0, CHECKPOINTS, "standard"))
     assert np.isinf(found.outcomes.finish_s).all()
     assert (found.outcomes.cost == 0).all()
@@ -115,7 +117,7 @@ def test_where_nothing_can_be_had_nothing_is_paid() -> None:
 def test_a_start_outside_of_the_prices_is_an_error() -> None:
     of = scene(0)
     with pytest.raises(ValueError, match="within the prices"):
-        run(BidBrain(), of.setting, of.job, of.tape, lambda _: of.tables, np.array([NOW - 1]))
+        run_batch(BidBrain(), of.setting, of.job, of.tape, lambda _: of.tables, np.array([NOW - 1]))
 
 
 def test_an_eviction_costs_a_checkpointed_job_its_unsaved_work() -> None:
@@ -130,7 +132,7 @@ def test_an_eviction_costs_a_checkpointed_job_its_unsaved_work() -> None:
     strategy = Standard(32.0, CHECKPOINTS, "standard")
     times = []
     for series in (calm, struck):
-        tape = Tape.of(PriceHistory.of(series), MARKETS, NOW, Instant(NOW + LASTS_S))
+        tape = PriceTape.from_history(PriceHistory.from_series(series), MARKETS, NOW, Instant(NOW + LASTS_S))
         found = ran(replace(of, tape=tape, starts=np.array([NOW])), strategy)
         times.append(int(found.ran.done_at[0]) - NOW)
     worked_s = spike_s - 60 - 30

@@ -157,7 +157,7 @@ class Scene:
 def scenes(draw: st.DrawFn) -> Scene:
     """Random prices, histories and footprints in two markets."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    history = PriceHistory.of({market: _walk(random) for market in MARKETS})
+    history = PriceHistory.from_series({market: _walk(random) for market in MARKETS})
     observation = Observation(
         now=NOW,
         rules=draw(st.sampled_from([AWS_2016, GCP])),
@@ -229,7 +229,9 @@ def _doubled(scene: Scene) -> Observation:
 
     seen = scene.observation
     series = {market: scene.history.series(market) for market in MARKETS}
-    history = PriceHistory.of({market: Series(s.times, 2 * s.prices) for market, s in series.items()})
+    history = PriceHistory.from_series(
+        {market: Series(s.times, 2 * s.prices) for market, s in series.items()}
+    )
     return replace(
         seen,
         reliable=replace(seen.reliable, price=twice(seen.reliable.price)),
@@ -253,7 +255,7 @@ def test_prices_after_now_change_no_decision(scene: Scene) -> None:
 def _with_a_spike_after_now(history: PriceHistory) -> PriceHistory:
     history = history.as_of(NOW)
     for market in history.markets:
-        history = history.appended(market, Instant(NOW + 1), UsdPerHour(99.0))
+        history = history.with_step(market, Instant(NOW + 1), UsdPerHour(99.0))
     return history
 
 

@@ -15,8 +15,8 @@ import pytest
 from bidbrain.arrays import Indices
 from bidbrain.cluster.policies.base import Policy
 from bidbrain.cluster.policies.cost import PerDollar, PerJob, Total
-from bidbrain.cluster.policies.problem import Cluster, Kinds
-from bidbrain.cluster.simulator import Setting, Trace, late, simulate
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds
+from bidbrain.cluster.simulator import SimulationSetup, Trace, late_jobs, simulate_cluster
 
 RATES = np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0], [1.5, 0.0], [2.0, 5.0]])
 SCALE = np.array([1, 1, 2, 1, 3])
@@ -24,7 +24,7 @@ POLICIES: dict[str, Policy] = {"per dollar": PerDollar(), "total": Total(), "per
 MISSED_BEFORE = [(95, "per dollar"), (96, "total"), (153, "total"), (154, "per job")]
 
 
-def small(seed: int, scale: Indices = SCALE) -> tuple[Trace, Setting]:
+def small(seed: int, scale: Indices = SCALE) -> tuple[Trace, SimulationSetup]:
     """40 jobs of up to three workers with tight deadlines, for 6 to 11 workers."""
     chance = np.random.default_rng(1000 + seed)
     kind = chance.integers(0, 5, 40)
@@ -34,9 +34,11 @@ def small(seed: int, scale: Indices = SCALE) -> tuple[Trace, Setting]:
     steps = lasts_s * RATES.max(axis=1)[kind]
     workers = int(chance.integers(6, 12))
     fast = int(chance.integers(3, workers - 2))
-    cluster = Cluster(("slow", "fast"), np.array([float(workers - fast), float(fast)]), np.array([1.0, 3.0]))
+    cluster = ClusterCapacity(
+        ("slow", "fast"), np.array([float(workers - fast), float(fast)]), np.array([1.0, 3.0])
+    )
     trace = Trace(arrival_s, kind, steps, np.ones(40), slo_s, np.zeros(40, np.int64))
-    return trace, Setting(cluster, Kinds(RATES, scale))
+    return trace, SimulationSetup(cluster, JobKinds(RATES, scale))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,9 +49,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-def check(trace: Trace, setting: Setting, policy: Policy) -> None:
-    done = simulate(trace, setting, policy)
-    assert not (late(trace, done) & done.promised).any()
+def check(trace: Trace, setting: SimulationSetup, policy: Policy) -> None:
+    done = simulate_cluster(trace, setting, policy)
+    assert not (late_jobs(trace, done) & done.promised).any()
     assert not done.promised[np.isinf(trace.slo_s)].any()
     assert done.promised.sum() >= 10
 
@@ -78,8 +80,10 @@ def test_promises_are_kept_where_jobs_share_workers() -> None:
 
 def test_a_promise_outlives_whoever_comes_later() -> None:
     """Two workers for three jobs that need one each all their time: the third has no deadline."""
-    cluster = Cluster(("fast",), np.array([2.0]), np.ones(1))
-    setting = Setting(cluster, Kinds(np.array([[1.0]]), np.array([1])), round_s=100.0, switch_s=0.0)
+    cluster = ClusterCapacity(("fast",), np.array([2.0]), np.ones(1))
+    setting = SimulationSetup(
+        cluster, JobKinds(np.array([[1.0]]), np.array([1])), round_s=100.0, switch_s=0.0
+    )
     jobs = Trace(
         np.array([0.0, 0.0, 500.0]),
         np.zeros(3, np.int64),
@@ -88,7 +92,7 @@ def test_a_promise_outlives_whoever_comes_later() -> None:
         np.full(3, 3400.0),
         np.zeros(3, np.int64),
     )
-    done = simulate(jobs, setting, PerDollar())
+    done = simulate_cluster(jobs, setting, PerDollar())
     assert done.promised.tolist() == [True, True, False]
-    assert late(jobs, done).tolist() == [False, False, True]
+    assert late_jobs(jobs, done).tolist() == [False, False, True]
     assert np.isfinite(done.end_s).all()

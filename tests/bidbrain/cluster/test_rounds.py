@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.baselines import Packing
 from bidbrain.cluster.policies.fairness import LeastAttainedService
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
-from bidbrain.cluster.rounds import FADE, ROUND_S, Combinations, Placement, Slot, choose, place
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem, Shares
+from bidbrain.cluster.rounds import (
+    FADE,
+    ROUND_S,
+    Combinations,
+    Slot,
+    WorkerLease,
+    choose_slots,
+    place_workers,
+)
 from tests.bidbrain.cluster.policies.problems import problems
 
 ROUNDS = 400
@@ -24,7 +32,7 @@ def had(
     received = np.zeros(combinations.share.shape)
     total, history = received.copy(), []
     for _ in range(rounds):
-        chosen = choose(problem, combinations, received)
+        chosen = choose_slots(problem, combinations, received)
         received *= FADE
         for slot in chosen:
             received[slot.chosen, slot.type] += ROUND_S
@@ -37,7 +45,7 @@ def had(
 @given(problem=problems(sharing=True), packed=st.booleans())
 def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool) -> None:
     policy = Packing(np.random.default_rng(0)) if packed else LeastAttainedService()
-    combinations = Combinations.of(policy.compute_shares(problem).shares)
+    combinations = Combinations.from_shares(policy.compute_shares(problem).shares)
     for chosen in had(problem, combinations, 12)[1]:
         used = np.zeros(len(problem.cluster.types))
         jobs: list[int] = []
@@ -52,7 +60,7 @@ def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool)
 @settings(max_examples=15, deadline=None)
 @given(problem=problems())
 def test_nobody_with_a_share_starves(problem: ShareProblem) -> None:
-    combinations = Combinations.of(LeastAttainedService().compute_shares(problem).shares)
+    combinations = Combinations.from_shares(LeastAttainedService().compute_shares(problem).shares)
     total = had(problem, combinations, ROUNDS)[0]
     promised = combinations.share > 0.02
     assert (total.sum(axis=1)[promised.any(axis=1)] > 0).all()
@@ -61,10 +69,10 @@ def test_nobody_with_a_share_starves(problem: ShareProblem) -> None:
 def test_shares_come_true() -> None:
     """The dissertation's example (5.4.1), one worker of each type: within a tenth of the time."""
     rates = np.array([[10.0, 40.0], [4.0, 12.0], [50.0, 100.0]])
-    cluster = Cluster(("k80", "v100"), np.ones(2), np.ones(2))
-    problem = ShareProblem(cluster, Kinds(rates, np.ones(3, np.int64)), Jobs.of([0, 1, 2]))
+    cluster = ClusterCapacity(("k80", "v100"), np.ones(2), np.ones(2))
+    problem = ShareProblem(cluster, JobKinds(rates, np.ones(3, np.int64)), Jobs.from_kinds([0, 1, 2]))
     shares = LeastAttainedService().compute_shares(problem).shares
-    total = had(problem, Combinations.of(shares), ROUNDS)[0]
+    total = had(problem, Combinations.from_shares(shares), ROUNDS)[0]
     assert total == pytest.approx(shares.alone, abs=0.1)
 
 
@@ -77,45 +85,51 @@ def test_who_had_next_to_nothing_comes_first() -> None:
 
 def test_a_large_job_is_not_passed_over_for_ever() -> None:
     """Eight workers: one job that needs all, and eight that need one (5.5)."""
-    kinds = Kinds(np.ones((2, 1)), np.array([8, 1]))
-    problem = ShareProblem(Cluster(("gpu",), np.array([8.0]), np.ones(1)), kinds, Jobs.of([0] + [1] * 8))
+    kinds = JobKinds(np.ones((2, 1)), np.array([8, 1]))
+    problem = ShareProblem(
+        ClusterCapacity(("gpu",), np.array([8.0]), np.ones(1)), kinds, Jobs.from_kinds([0] + [1] * 8)
+    )
     shares = Shares(np.full((9, 1), 0.5))
-    total = had(problem, Combinations.of(shares), ROUNDS)[0]
+    total = had(problem, Combinations.from_shares(shares), ROUNDS)[0]
     assert total[0, 0] == pytest.approx(0.5, abs=0.1)
 
 
 def test_who_is_pressed_comes_first_and_the_largest_of_them() -> None:
     """Four workers: the pressed ones have no share of them, and a third has it all."""
-    kinds = Kinds(np.ones((2, 1)), np.array([3, 1]))
-    problem = ShareProblem(Cluster(("gpu",), np.array([4.0]), np.ones(1)), kinds, Jobs.of([1, 1, 0, 1]))
-    combinations = Combinations.of(Shares(np.array([[0.0], [1.0], [0.0], [1.0]])))
+    kinds = JobKinds(np.ones((2, 1)), np.array([3, 1]))
+    problem = ShareProblem(
+        ClusterCapacity(("gpu",), np.array([4.0]), np.ones(1)), kinds, Jobs.from_kinds([1, 1, 0, 1])
+    )
+    combinations = Combinations.from_shares(Shares(np.array([[0.0], [1.0], [0.0], [1.0]])))
     pressed = np.array([[True], [False], [True], [False]])
-    chosen = choose(problem, combinations, np.zeros((4, 1)), pressed)
+    chosen = choose_slots(problem, combinations, np.zeros((4, 1)), pressed)
     assert [slot.chosen for slot in chosen] == [2, 0]
-    assert [slot.chosen for slot in choose(problem, combinations, np.zeros((4, 1)))] == [1, 3]
+    assert [slot.chosen for slot in choose_slots(problem, combinations, np.zeros((4, 1)))] == [1, 3]
 
 
 def test_who_stays_keeps_the_workers_and_large_jobs_come_first() -> None:
     servers = {"v100": (4, 4)}
-    first = place([(("a",), "v100", 1), (("b",), "v100", 4)], servers, ())
+    first = place_workers([(("a",), "v100", 1), (("b",), "v100", 4)], servers, ())
     by_job = {lease.jobs: lease for lease in first}
-    assert by_job["b",].servers == 1
+    assert by_job["b",].server_count == 1
     assert by_job["a",].workers[0][0] != by_job["b",].workers[0][0]
-    again = place([(("a",), "v100", 1), (("c",), "v100", 3), (("d",), "v100", 4)], servers, first)
+    again = place_workers([(("a",), "v100", 1), (("c",), "v100", 3), (("d",), "v100", 4)], servers, first)
     kept = {lease.jobs: lease for lease in again}
     assert kept["a",] == by_job["a",]
-    assert kept["c",].servers == kept["d",].servers == 1
+    assert kept["c",].server_count == kept["d",].server_count == 1
 
 
 @given(sizes=st.lists(st.sampled_from([1, 1, 2, 4]), max_size=8))
 def test_nothing_is_placed_twice(sizes: list[int]) -> None:
     servers = {"k80": (8, 8, 8, 8)}
-    leases = place([((f"j{n}",), "k80", size) for n, size in enumerate(sizes)], servers, ())
+    leases = place_workers([((f"j{n}",), "k80", size) for n, size in enumerate(sizes)], servers, ())
     taken = [worker for lease in leases for worker in lease.workers]
     assert len(set(taken)) == len(taken) == sum(sizes)
-    assert all(lease.servers == 1 for lease in leases), "powers of two, largest first, always fit one server"
+    assert all(lease.server_count == 1 for lease in leases), (
+        "powers of two, largest first, always fit one server"
+    )
 
 
 def test_more_than_there_is_is_refused() -> None:
     with pytest.raises(ValueError, match="3 workers were asked of a type that has 2 free"):
-        place([(("a",), "k80", 3)], {"k80": (2,)}, (Placement(("b",), "k80", ((0, 0),)),))
+        place_workers([(("a",), "k80", 3)], {"k80": (2,)}, (WorkerLease(("b",), "k80", ((0, 0),)),))

@@ -12,13 +12,21 @@ from bidbrain.cluster.policies.baselines import Agnostic, Packing
 from bidbrain.cluster.policies.cost import PerDollar
 from bidbrain.cluster.policies.fairness import LeastAttainedService
 from bidbrain.cluster.policies.ordered import Fifo
-from bidbrain.cluster.policies.problem import Cluster, Kinds, ShareProblem, Shares
-from bidbrain.cluster.simulator import Setting, Stuck, Trace, completion_s, fairness, late, simulate
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, ShareProblem, Shares
+from bidbrain.cluster.simulator import (
+    SimulationSetup,
+    Stuck,
+    Trace,
+    completion_s,
+    finish_time_fairness,
+    late_jobs,
+    simulate_cluster,
+)
 from pricing_data.model.units import HOUR_S
 
-KINDS = Kinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0]]), np.array([1, 1, 2]), np.full((3, 3, 2), 0.9))
-CLUSTER = Cluster(("slow", "fast"), np.array([3.0, 2.0]), np.array([1.0, 3.0]))
-SETTING = Setting(CLUSTER, replace(KINDS, together=None), round_s=100.0, switch_s=5.0)
+KINDS = JobKinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0]]), np.array([1, 1, 2]), np.full((3, 3, 2), 0.9))
+CLUSTER = ClusterCapacity(("slow", "fast"), np.array([3.0, 2.0]), np.array([1.0, 3.0]))
+SETTING = SimulationSetup(CLUSTER, replace(KINDS, together=None), round_s=100.0, switch_s=5.0)
 LAS = Filled(LeastAttainedService())
 
 
@@ -43,13 +51,13 @@ def random_trace(count: int, seed: int, kinds: int = 3) -> Trace:
 
 def test_one_job_by_hand() -> None:
     """It comes at 10 s, is known at 100 s, starts 5 s later and keeps its worker: 1000 steps, 4 a second."""
-    done = simulate(trace([0], [1000.0], [10.0]), SETTING, LAS)
+    done = simulate_cluster(trace([0], [1000.0], [10.0]), SETTING, LAS)
     assert done.end_s == pytest.approx([355.0])
     assert (done.rounds, done.switches, done.asked) == (3, 1, 1)
     assert done.dollars == pytest.approx(3.0 * 255 / HOUR_S)
-    ideal = simulate(trace([0], [1000.0], [10.0]), SETTING, LAS, ideal=True)
+    ideal = simulate_cluster(trace([0], [1000.0], [10.0]), SETTING, LAS, ideal=True)
     assert ideal.end_s == pytest.approx([260.0])
-    assert fairness(trace([0], [1000.0], [10.0]), ideal) == pytest.approx([2.2 / 4])
+    assert finish_time_fairness(trace([0], [1000.0], [10.0]), ideal) == pytest.approx([2.2 / 4])
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ def test_one_job_by_hand() -> None:
 def test_everybody_ends_and_nobody_is_faster_than_the_fastest_type(policy: Policy, ideal: bool) -> None:
     jobs = random_trace(25, 1)
     setting = replace(SETTING, kinds=KINDS)
-    done = simulate(jobs, setting, policy, ideal=ideal)
+    done = simulate_cluster(jobs, setting, policy, ideal=ideal)
     least = jobs.steps / KINDS.rates.max(axis=1)[jobs.kind]
     assert (completion_s(jobs, done) >= least - 1e-6).all()
     busy = (done.end_s.max() - jobs.arrival_s[0]) / HOUR_S
@@ -75,7 +83,7 @@ def test_rounds_are_nearly_ideal() -> None:
     jobs = replace(jobs, arrival_s=jobs.arrival_s / 6)
     cluster = replace(CLUSTER, workers=np.array([18.0, 12.0]))
     setting = replace(SETTING, cluster=cluster, round_s=20.0, switch_s=0.0)
-    done = [simulate(jobs, setting, LAS, ideal=ideal) for ideal in (False, True)]
+    done = [simulate_cluster(jobs, setting, LAS, ideal=ideal) for ideal in (False, True)]
     rounds, ideal = (completion_s(jobs, one).mean() for one in done)
     assert rounds == pytest.approx(ideal, rel=0.1)
 
@@ -83,28 +91,31 @@ def test_rounds_are_nearly_ideal() -> None:
 def test_deadlines_that_can_be_kept_are() -> None:
     jobs = trace([0, 1, 0], [4000.0, 3000.0, 4000.0], [0.0, 0.0, 0.0], slo_s=4000.0)
     setting = replace(SETTING, cluster=replace(CLUSTER, cost=np.array([1.0, 6.0])))
-    told_nobody = simulate(jobs, setting, PerDollar(), promises=False)
-    assert late(jobs, told_nobody).any()
+    told_nobody = simulate_cluster(jobs, setting, PerDollar(), promises=False)
+    assert late_jobs(jobs, told_nobody).any()
     assert not told_nobody.promised.any()
-    assert not late(jobs, simulate(jobs, setting, PerDollar())).any()
+    assert not late_jobs(jobs, simulate_cluster(jobs, setting, PerDollar())).any()
 
 
 class Idle:
     """Gives nobody anything."""
 
-    def share(self, problem: ShareProblem) -> Answer:
+    def compute_shares(self, problem: ShareProblem) -> Answer:
         return Answer(Shares(np.zeros((len(problem.jobs.kind), len(problem.cluster.types)))), 0.0)
 
 
 @pytest.mark.parametrize("ideal", [False, True])
 def test_a_policy_that_gives_nothing_is_found_out(ideal: bool) -> None:
     with pytest.raises(Stuck, match="1 jobs are left"):
-        simulate(trace([0], [10.0], [0.0]), SETTING, Idle(), ideal=ideal)
+        simulate_cluster(trace([0], [10.0], [0.0]), SETTING, Idle(), ideal=ideal)
 
 
 def test_a_simulation_ends_with_the_jobs_that_are_waited_for() -> None:
     jobs = random_trace(30, 3)
-    whole, part = simulate(jobs, SETTING, LAS), simulate(jobs, SETTING, LAS, until=slice(5, 10))
+    whole, part = (
+        simulate_cluster(jobs, SETTING, LAS),
+        simulate_cluster(jobs, SETTING, LAS, until=slice(5, 10)),
+    )
     assert part.end_s[5:10] == pytest.approx(whole.end_s[5:10])
     assert np.isnan(part.end_s).any()
     assert part.rounds < whole.rounds

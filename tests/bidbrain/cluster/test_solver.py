@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bidbrain.cluster.policies.base import Floors, Maximize, TotalThroughput
 from bidbrain.cluster.policies.fairness import Makespan
 from bidbrain.cluster.policies.linear_program import ShareProgram
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.cluster.solver import LinearProgram, Unsolvable, sift, solve
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.solver import LinearProgram, Unsolvable, solve, solve_by_sifting
 
 
 def dense(gain: np.ndarray, matrix: np.ndarray, low: np.ndarray, high: np.ndarray) -> LinearProgram:
@@ -36,9 +36,9 @@ def test_a_few_columns_at_a_time_end_at_the_optimum(seed: int, rows: int, floors
         whole = solve(program)
     except Unsolvable:
         with pytest.raises(Unsolvable):
-            sift(program, first)
+            solve_by_sifting(program, first)
         return
-    best = sift(program, first)
+    best = solve_by_sifting(program, first)
     assert best.value == pytest.approx(whole.value, rel=1e-9, abs=1e-9)
     assert program.gain @ best.x == pytest.approx(best.value, rel=1e-9, abs=1e-9)
     used = matrix @ best.x
@@ -49,7 +49,7 @@ def test_a_few_columns_at_a_time_end_at_the_optimum(seed: int, rows: int, floors
 
 def test_where_the_first_columns_can_do_nothing_all_come_in() -> None:
     program = dense(np.array([-1.0, -2.0]), np.array([[0.0, 1.0]]), np.array([3.0]), np.array([np.inf]))
-    assert sift(program, np.array([True, False])).value == pytest.approx(-6.0)
+    assert solve_by_sifting(program, np.array([True, False])).value == pytest.approx(-6.0)
 
 
 def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
@@ -58,9 +58,9 @@ def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
     rates = chance.uniform(1, 8, (3, 2))
     together = chance.uniform(0.4, 0.9, (3, 3, 2)) * rates[:, None, :]
     steps = chance.uniform(10, 500, 70)
-    jobs = Jobs.of(chance.integers(0, 3, 70), steps=steps, age_s=chance.uniform(0, 90, 70))
-    cluster = Cluster(("a", "b"), np.array([9.0, 6.0]), np.ones(2))
-    problem = ShareProblem(cluster, Kinds(rates, np.ones(3, np.int64), together), jobs)
+    jobs = Jobs.from_kinds(chance.integers(0, 3, 70), steps=steps, age_s=chance.uniform(0, 90, 70))
+    cluster = ClusterCapacity(("a", "b"), np.array([9.0, 6.0]), np.ones(2))
+    problem = ShareProblem(cluster, JobKinds(rates, np.ones(3, np.int64), together), jobs)
 
     def worth(seen: ShareProblem) -> np.ndarray:
         return 1.0 / seen.jobs.steps
@@ -72,7 +72,7 @@ def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
     assert best.value == pytest.approx(solve(program.build_program()).value, rel=1e-9)
     took = Makespan().compute_shares(problem)
     assert (steps / problem.throughput(took.shares)).max() == pytest.approx(took.value, rel=1e-7)
-    assert took.value < Makespan().compute_shares(problem.alone()).value
+    assert took.value < Makespan().compute_shares(problem.without_pairs()).value
 
     floor = 0.5 * problem.throughput(took.shares)
     filling = Maximize(TotalThroughput(worth), (Floors(lambda _: floor),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from bidbrain.deadline.model import Job
+from bidbrain.deadline.model import DeadlineJob
 from pricing_data.model.units import Seconds, UsdPerHour
 
 TICK_S = 600
@@ -12,9 +12,9 @@ TICK_S = 600
 
 def job(
     work: float = 4, deadline: float = 8, overhead: float = 0.5, *, spot: float = 1.2, on_demand: float = 3.6
-) -> Job:
+) -> DeadlineJob:
     """Durations in ticks; a tick of spot is 0.20 $ and one of on-demand 0.60 $ unless told otherwise."""
-    return Job(
+    return DeadlineJob(
         work_s=Seconds(work * TICK_S),
         deadline_s=Seconds(deadline * TICK_S),
         overhead_s=Seconds(overhead * TICK_S),
@@ -25,14 +25,14 @@ def job(
 
 
 @st.composite
-def jobs(draw: st.DrawFn, most_ticks: int = 12) -> Job:
+def jobs(draw: st.DrawFn, most_ticks: int = 12) -> DeadlineJob:
     """Jobs that on-demand alone finishes, down to those that leave no margin at all."""
     overhead_s = draw(st.integers(0, 3 * TICK_S))
     work_s = draw(st.integers(1, most_ticks * TICK_S))
     least = -(-(work_s + overhead_s) // TICK_S)
     deadline = least + draw(st.integers(0, most_ticks))
     work_s += draw(st.sampled_from([0, least * TICK_S - work_s - overhead_s]))
-    return Job(
+    return DeadlineJob(
         work_s=Seconds(work_s),
         deadline_s=Seconds(deadline * TICK_S),
         overhead_s=Seconds(overhead_s),

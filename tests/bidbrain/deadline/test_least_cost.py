@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.arrays import Flags
-from bidbrain.deadline.availability_belief import PRIOR, Belief, Beliefs, Lomax, SpellPrior
-from bidbrain.deadline.baselines import Ruled, greedy, uniform_progress
-from bidbrain.deadline.benchmark import Rule, simulate
+from bidbrain.deadline.availability_belief import PRIOR, Belief, BeliefBatch, LomaxLaw, SpellPrior
+from bidbrain.deadline.baselines import RuleOfThumb, greedy_rule, uniform_progress_rule
+from bidbrain.deadline.benchmark import Rule, simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Codes, DeadlineState, Job, Machine, Situations
-from bidbrain.deadline.value_iteration import AGE_CLASSES, Plan, plan_tick_s
+from bidbrain.deadline.model import Codes, DeadlineJob, DeadlineState, DeadlineStates, MachineKind
+from bidbrain.deadline.value_iteration import AGE_CLASSES, CostToGo, plan_tick_s
 from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
@@ -26,7 +26,7 @@ def recorded(rule: Rule) -> tuple[Rule, list[Codes]]:
     """``rule``, and what it answered."""
     answers: list[Codes] = []
 
-    def noted(now: Situations, beliefs: Beliefs) -> Codes:
+    def noted(now: DeadlineStates, beliefs: BeliefBatch) -> Codes:
         answers.append(rule(now, beliefs))
         return answers[-1]
 
@@ -35,51 +35,51 @@ def recorded(rule: Rule) -> tuple[Rule, list[Codes]]:
 
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(0, 1000))
-def test_the_live_choice_is_the_benchmark_s(of: Job, seed: int) -> None:
+def test_the_live_choice_is_the_benchmark_s(of: DeadlineJob, seed: int) -> None:
     """Step one window by ``choose_machine`` and a folded ``Belief``; run it among others in the simulator."""
-    up = np.random.default_rng(seed).random((5, of.ticks)) < 0.6
-    policy = LeastCost.of(of)
-    noted, answers = recorded(policy.machines)
-    simulate(of, up, noted)
+    up = np.random.default_rng(seed).random((5, of.tick_count)) < 0.6
+    policy = LeastCost.for_job(of)
+    noted, answers = recorded(policy.cheapest_machines)
+    simulate_rule(of, up, noted)
 
     live = live_course(policy, up[2])
 
-    assert live == [Machine(int(machines[2])) for machines in answers[: len(live)]]
+    assert live == [MachineKind(int(machines[2])) for machines in answers[: len(live)]]
 
 
-@pytest.mark.parametrize("rule", [uniform_progress, greedy])
+@pytest.mark.parametrize("rule", [uniform_progress_rule, greedy_rule])
 @settings(max_examples=30, deadline=None)
 @given(of=jobs(), seed=st.integers(0, 1000))
 def test_the_baselines_choose_live_as_in_the_benchmark(
-    rule: Callable[[Job], Rule], of: Job, seed: int
+    rule: Callable[[DeadlineJob], Rule], of: DeadlineJob, seed: int
 ) -> None:
-    up = np.random.default_rng(seed).random((1, of.ticks)) < 0.6
+    up = np.random.default_rng(seed).random((1, of.tick_count)) < 0.6
     noted, answers = recorded(rule(of))
-    simulate(of, up, noted)
+    simulate_rule(of, up, noted)
 
-    live = live_course(Ruled("baseline", of, rule(of)), up[0])
+    live = live_course(RuleOfThumb("baseline", of, rule(of)), up[0])
 
-    assert live == [Machine(int(machines[0])) for machines in answers[: len(live)]]
+    assert live == [MachineKind(int(machines[0])) for machines in answers[: len(live)]]
 
 
-def live_course(policy: LeastCost | Ruled, up: Flags) -> list[Machine]:
+def live_course(policy: LeastCost | RuleOfThumb, up: Flags) -> list[MachineKind]:
     """What a live job runs until its work is done, by the arithmetic of one machine at a time."""
     of = policy.job
-    work_s, running, overhead_s = float(of.work_s), Machine.NOTHING, 0.0
+    work_s, running, overhead_s = float(of.work_s), MachineKind.NOTHING, 0.0
     belief: Belief | None = None
-    course: list[Machine] = []
+    course: list[MachineKind] = []
     for tick, spot_up in enumerate(up.tolist()):
         if work_s <= 0:
             break
         at_s = Seconds(tick * of.tick_s)
-        belief = Belief.begin(PRIOR, spot_up, at_s) if belief is None else belief.seen(spot_up, at_s)
-        if running is Machine.SPOT and not spot_up:
-            running, overhead_s = Machine.NOTHING, 0.0
+        belief = Belief.first_look(PRIOR, spot_up, at_s) if belief is None else belief.observe(spot_up, at_s)
+        if running is MachineKind.SPOT and not spot_up:
+            running, overhead_s = MachineKind.NOTHING, 0.0
         now = DeadlineState(at_s, Seconds(work_s), running, Seconds(overhead_s), spot_up)
         machine = policy.choose_machine(now, belief).machine
         if machine is not running:
-            overhead_s = 0.0 if machine is Machine.NOTHING else float(of.overhead_s)
-        if machine is not Machine.NOTHING:
+            overhead_s = 0.0 if machine is MachineKind.NOTHING else float(of.overhead_s)
+        if machine is not MachineKind.NOTHING:
             work_s -= max(of.tick_s - overhead_s, 0.0)
             overhead_s = max(overhead_s - of.tick_s, 0.0)
         running = machine
@@ -89,17 +89,17 @@ def live_course(policy: LeastCost | Ruled, up: Flags) -> list[Machine]:
 
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(0, 1000), st.data())
-def test_what_comes_later_changes_nothing_now(of: Job, seed: int, data: st.DataObject) -> None:
-    cut = data.draw(st.integers(1, of.ticks))
-    up = np.random.default_rng(seed).random((4, of.ticks)) < 0.6
+def test_what_comes_later_changes_nothing_now(of: DeadlineJob, seed: int, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, of.tick_count))
+    up = np.random.default_rng(seed).random((4, of.tick_count)) < 0.6
     other = up.copy()
     other[:, cut:] = ~other[:, cut:]
-    policy = LeastCost.of(of)
-    noted, answers = recorded(policy.machines)
-    other_noted, other_answers = recorded(policy.machines)
+    policy = LeastCost.for_job(of)
+    noted, answers = recorded(policy.cheapest_machines)
+    other_noted, other_answers = recorded(policy.cheapest_machines)
 
-    simulate(of, up, noted)
-    simulate(of, other, other_noted)
+    simulate_rule(of, up, noted)
+    simulate_rule(of, other, other_noted)
 
     for before, after in zip(answers[:cut], other_answers[:cut], strict=False):
         assert before.tolist() == after.tolist()
@@ -107,21 +107,21 @@ def test_what_comes_later_changes_nothing_now(of: Job, seed: int, data: st.DataO
 
 def test_expected_costs_come_true() -> None:
     """In a market that keeps to one law, the mean cost of many jobs is what was expected of them."""
-    law = Lomax(1.0, Seconds(1200))
+    law = LomaxLaw(1.0, Seconds(1200))
     of = job(work=40, deadline=60, overhead=0.5)
     prior = SpellPrior((law,), PRIOR.memory_s)
-    policy = LeastCost.of(of, prior)
-    up = spells(law, windows=4000, ticks=of.ticks, seed=7)
-    whole = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    policy = LeastCost.for_job(of, prior)
+    up = spells(law, windows=4000, ticks=of.tick_count, seed=7)
+    whole = DeadlineState(Seconds(0), of.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True)
 
-    expected = policy.choose_machine(whole, Belief.begin(prior, True, Seconds(0))).expected_cost
-    mean = simulate(of, up, policy.machines, prior).cost.mean()
+    expected = policy.choose_machine(whole, Belief.first_look(prior, True, Seconds(0))).expected_cost
+    mean = simulate_rule(of, up, policy.cheapest_machines, prior).cost.mean()
 
     # Ages within a class are taken for alike, which costs about a percent.
     assert mean == pytest.approx(expected, rel=0.03)
 
 
-def spells(law: Lomax, *, windows: int, ticks: int, seed: int) -> Flags:
+def spells(law: LomaxLaw, *, windows: int, ticks: int, seed: int) -> Flags:
     """Markets that are up in their first tick, and change sides by the law's hazard at their age."""
     rng = np.random.default_rng(seed)
     up = np.ones((windows, ticks), dtype=np.bool_)
@@ -135,14 +135,16 @@ def spells(law: Lomax, *, windows: int, ticks: int, seed: int) -> Flags:
 
 def test_learning_pays() -> None:
     """Where spells are long, the policy that may learn so is cheaper than one that is sure they are short."""
-    long_lived, short_lived = Lomax(0.5, Seconds(600)), Lomax(4.0, Seconds(1200))
+    long_lived, short_lived = LomaxLaw(0.5, Seconds(600)), LomaxLaw(4.0, Seconds(1200))
     of = job(work=40, deadline=50, overhead=1.2)
-    up = spells(long_lived, windows=400, ticks=of.ticks, seed=3)
+    up = spells(long_lived, windows=400, ticks=of.tick_count, seed=3)
     sure = SpellPrior((short_lived,), PRIOR.memory_s)
     open_minded = SpellPrior((short_lived, long_lived), PRIOR.memory_s)
 
-    stubborn = simulate(of, up, LeastCost.of(of, sure).machines, sure).cost.mean()
-    learning = simulate(of, up, LeastCost.of(of, open_minded).machines, open_minded).cost.mean()
+    stubborn = simulate_rule(of, up, LeastCost.for_job(of, sure).cheapest_machines, sure).cost.mean()
+    learning = simulate_rule(
+        of, up, LeastCost.for_job(of, open_minded).cheapest_machines, open_minded
+    ).cost.mean()
 
     assert learning < stubborn
 
@@ -153,56 +155,58 @@ def test_the_plan_is_the_least_expectation_on_a_small_instance(reserve: int) -> 
     of = replace(job(work=2, deadline=4 + reserve, overhead=0.5), reserve_s=reserve * TICK_S)
     hazards = np.tile(np.linspace(0.5, 0.1, len(AGE_CLASSES)), (2, 1))
 
-    plan = Plan.solve(of, TICK_S, hazards[None])
-    first = LeastCost(of, plan).costs(
-        DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True).rows(of),
-        Beliefs.begin(SpellPrior((Lomax(1.0, Seconds(1)),), PRIOR.memory_s), np.array([True])),
+    plan = CostToGo.from_hazards(of, TICK_S, hazards[None])
+    first = LeastCost(of, plan).expected_costs(
+        DeadlineState(Seconds(0), of.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True).as_batch(of),
+        BeliefBatch.first_look(SpellPrior((LomaxLaw(1.0, Seconds(1)),), PRIOR.memory_s), np.array([True])),
     )[:, 0]
 
-    expected = [least_expected(of, hazards[0].tolist(), machine) for machine in Machine]
+    expected = [least_expected(of, hazards[0].tolist(), machine) for machine in MachineKind]
     assert first == pytest.approx(expected, rel=1e-6)
 
 
-def least_expected(of: Job, hazard: list[float], first: Machine) -> float:
+def least_expected(of: DeadlineJob, hazard: list[float], first: MachineKind) -> float:
     """Expected dollars when ``first`` runs in the first tick, with spot new and up; by recursion."""
-    prices: list[float] = of.charges(TICK_S).tolist()
-    d, ticks = of.overhead_s / TICK_S, of.ticks - round(of.reserve_s / TICK_S)
+    prices: list[float] = of.tick_charges(TICK_S).tolist()
+    d, ticks = of.overhead_s / TICK_S, of.tick_count - round(of.reserve_s / TICK_S)
 
-    def after(tick: int, work: float, running: Machine, up: bool, age: int, machine: Machine) -> float:
-        start = 0.0 if machine in (running, Machine.NOTHING) else d
-        left = work - (0.0 if machine is Machine.NOTHING else 1.0 - start)
-        if machine is not Machine.ON_DEMAND and left + d > ticks - tick - 1:
+    def after(
+        tick: int, work: float, running: MachineKind, up: bool, age: int, machine: MachineKind
+    ) -> float:
+        start = 0.0 if machine in (running, MachineKind.NOTHING) else d
+        left = work - (0.0 if machine is MachineKind.NOTHING else 1.0 - start)
+        if machine is not MachineKind.ON_DEMAND and left + d > ticks - tick - 1:
             return math.inf
         if left <= 0:
             return prices[machine]
         ends = hazard[int(np.searchsorted(AGE_CLASSES, age, side="right")) - 1]
-        lost = Machine.NOTHING if machine is Machine.SPOT and up else machine
+        lost = MachineKind.NOTHING if machine is MachineKind.SPOT and up else machine
         gone = best(tick + 1, left, lost, not up, 0)
         return prices[machine] + ends * gone + (1 - ends) * best(tick + 1, left, machine, up, age + 1)
 
-    def best(tick: int, work: float, running: Machine, up: bool, age: int) -> float:
+    def best(tick: int, work: float, running: MachineKind, up: bool, age: int) -> float:
         return min(
             after(tick, work, running, up, age, machine)
-            for machine in Machine
-            if up or machine is not Machine.SPOT
+            for machine in MachineKind
+            if up or machine is not MachineKind.SPOT
         )
 
-    return after(0, of.work_s / TICK_S, Machine.NOTHING, True, 0, first)
+    return after(0, of.work_s / TICK_S, MachineKind.NOTHING, True, 0, first)
 
 
 def test_a_choice_says_why() -> None:
     of = job(work=40, deadline=60)
-    policy = LeastCost.of(of)
-    belief = Belief.begin(PRIOR, True, Seconds(0))
-    calm = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
-    late = DeadlineState(Seconds(19.5 * TICK_S), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    policy = LeastCost.for_job(of)
+    belief = Belief.first_look(PRIOR, True, Seconds(0))
+    calm = DeadlineState(Seconds(0), of.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True)
+    late = DeadlineState(Seconds(19.5 * TICK_S), of.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True)
 
     chosen, forced = policy.choose_machine(calm, belief), policy.choose_machine(late, belief)
 
-    assert chosen.machine is Machine.SPOT
+    assert chosen.machine is MachineKind.SPOT
     assert chosen.why.startswith("run on spot: spot is up, expected ")
     assert chosen.margin_s == (60 - 40 - 0.5 - 0.5) * TICK_S
-    assert forced.machine is Machine.ON_DEMAND
+    assert forced.machine is MachineKind.ON_DEMAND
     assert forced.why == "run on-demand: nothing else is sure to keep deadline and budget"
     assert forced.expected_cost == pytest.approx(41 * 0.6, rel=0.02)
 
@@ -210,23 +214,27 @@ def test_a_choice_says_why() -> None:
 def test_spot_dearer_than_on_demand_is_left_alone() -> None:
     of = job(work=6, deadline=12, spot=4.0, on_demand=3.6)
 
-    runs = simulate(of, np.ones((1, of.ticks), dtype=np.bool_), LeastCost.of(of).machines)
+    runs = simulate_rule(
+        of, np.ones((1, of.tick_count), dtype=np.bool_), LeastCost.for_job(of).cheapest_machines
+    )
 
-    assert runs.ticks[Machine.SPOT, 0] == 0
+    assert runs.ticks[MachineKind.SPOT, 0] == 0
 
 
 def test_a_plan_for_a_long_time_takes_longer_ticks() -> None:
     of = job(work=700, deadline=1000)
 
     assert plan_tick_s(of) == 3 * TICK_S
-    policy = LeastCost.of(of)
-    whole = DeadlineState(Seconds(0), of.work_s, Machine.NOTHING, Seconds(0), spot_up=True)
+    policy = LeastCost.for_job(of)
+    whole = DeadlineState(Seconds(0), of.work_s, MachineKind.NOTHING, Seconds(0), spot_up=True)
     assert (
         700 * 0.2
-        < policy.choose_machine(whole, Belief.begin(PRIOR, True, Seconds(0))).expected_cost
+        < policy.choose_machine(whole, Belief.first_look(PRIOR, True, Seconds(0))).expected_cost
         < 700 * 0.6
     )
-    assert not simulate(of, np.zeros((1, of.ticks), dtype=np.bool_), policy.machines).late[0]
+    assert not simulate_rule(of, np.zeros((1, of.tick_count), dtype=np.bool_), policy.cheapest_machines).late[
+        0
+    ]
 
 
 @pytest.mark.parametrize("broken", [{"work": 0}, {"deadline": -1}, {"overhead": -1}, {"spot": float("nan")}])

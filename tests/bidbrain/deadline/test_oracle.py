@@ -10,26 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.arrays import Flags
-from bidbrain.deadline.availability_belief import Beliefs
-from bidbrain.deadline.benchmark import simulate
+from bidbrain.deadline.availability_belief import BeliefBatch
+from bidbrain.deadline.benchmark import simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
-from bidbrain.deadline.model import Codes, Job, Machine, Situations
+from bidbrain.deadline.model import Codes, DeadlineJob, DeadlineStates, MachineKind
 from bidbrain.deadline.oracle import least_costs
 from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import job, jobs
 
 
-def brute_force(of: Job, up: Flags) -> float:
+def brute_force(of: DeadlineJob, up: Flags) -> float:
     """The least cost of all 3 ** ticks plans for one window, each run by the simulator."""
-    plans = np.array(list(product([int(machine) for machine in Machine], repeat=of.ticks)))
-    plans = plans[~((plans == Machine.SPOT) & ~up).any(axis=1)]
+    plans = np.array(list(product([int(machine) for machine in MachineKind], repeat=of.tick_count)))
+    plans = plans[~((plans == MachineKind.SPOT) & ~up).any(axis=1)]
 
-    def follow(now: Situations, _: Beliefs) -> Codes:
+    def follow(now: DeadlineStates, _: BeliefBatch) -> Codes:
         tick = round((of.deadline_s - now.left_s[0]) / of.tick_s)
         machines: Codes = plans[:, tick]
         return machines
 
-    runs = simulate(of, np.tile(up, (len(plans), 1)), follow)
+    runs = simulate_rule(of, np.tile(up, (len(plans), 1)), follow)
     return float(np.where(runs.late, np.inf, runs.cost).min())
 
 
@@ -52,16 +52,16 @@ def test_it_is_what_trying_every_way_finds(
 
 @settings(deadline=None)
 @given(jobs(), st.integers(0, 1000))
-def test_no_policy_goes_below_it(of: Job, seed: int) -> None:
-    up = np.random.default_rng(seed).random((8, of.ticks)) < 0.6
+def test_no_policy_goes_below_it(of: DeadlineJob, seed: int) -> None:
+    up = np.random.default_rng(seed).random((8, of.tick_count)) < 0.6
 
-    ours = simulate(of, up, LeastCost.of(of).machines).cost
+    ours = simulate_rule(of, up, LeastCost.for_job(of).cheapest_machines).cost
 
     assert (ours >= least_costs(of, up) - 1e-9).all()
 
 
 def test_it_needs_whole_seconds() -> None:
-    of = Job(Seconds(100.5), Seconds(1200), Seconds(0), Seconds(600), job().spot, job().on_demand)
+    of = DeadlineJob(Seconds(100.5), Seconds(1200), Seconds(0), Seconds(600), job().spot, job().on_demand)
 
     with pytest.raises(ValueError, match="whole seconds"):
         least_costs(of, np.ones((1, 2), dtype=np.bool_))

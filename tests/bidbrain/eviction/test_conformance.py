@@ -34,7 +34,9 @@ def _seen() -> Observations:
     random = np.random.default_rng(3)
     begins = BEGIN + np.sort(random.integers(0, 50 * HOUR_S, size=60))
     lives = random.exponential(4 * HOUR_S, size=60).astype(np.int64) + 1
-    return Observations.of({KNOWN: Spells.of(begins, begins + lives, random.random(60) < 0.7)})
+    return Observations.from_spells(
+        {KNOWN: Spells.from_columns(begins, begins + lives, random.random(60) < 0.7)}
+    )
 
 
 SEEN = _seen()
@@ -60,7 +62,9 @@ MODELS: Final[Mapping[str, MarketModel]] = {
 def fitted(request: pytest.FixtureRequest) -> Estimates:
     random = np.random.default_rng(7)
     times = BEGIN + np.cumsum(random.integers(60, 900, size=400))
-    history = PriceHistory.of({KNOWN: Series(times, np.round(0.05 * random.lognormal(0, 0.4, size=400), 4))})
+    history = PriceHistory.from_series(
+        {KNOWN: Series(times, np.round(0.05 * random.lognormal(0, 0.4, size=400), 4))}
+    )
     model = MODELS[request.param]
     estimates: Estimates = model.fit(history, NOW)
     return estimates

@@ -46,7 +46,7 @@ def test_reliability_by_hand() -> None:
 
 
 def test_starts_whose_outcome_was_not_watched_are_left_out() -> None:
-    spells = Spells.of([0, 1000], [700, 1500], [True, False])
+    spells = Spells.from_columns([0, 1000], [700, 1500], [True, False])
     found = find_starts(spells, 100, 300)
     assert found.moments.tolist() == [0, 100, 200, 300, 400, 500, 600, 1000, 1100, 1200]
     assert found.lost.tolist() == [False] * 4 + [True] * 3 + [False] * 3
@@ -58,7 +58,7 @@ def test_starts_whose_outcome_was_not_watched_are_left_out() -> None:
 def test_base_rates_know_only_what_was_settled(found: list[tuple[int, int, bool]]) -> None:
     begins = np.array([begin for begin, _, _ in found])
     ends = begins + np.array([length for _, length, _ in found])
-    every = find_starts(Spells.of(begins, ends, [gone for _, _, gone in found]), 50, 200)
+    every = find_starts(Spells.from_columns(begins, ends, [gone for _, _, gone in found]), 50, 200)
     for moment, rate in zip(every.moments, base_rates(every, 200), strict=True):
         settled = every.moments + 200 <= moment
         assert rate == pytest.approx((every.lost[settled].sum() + 0.5) / (settled.sum() + 1))
@@ -74,7 +74,9 @@ def test_the_choice_finds_the_hazard_that_was_drawn_from() -> None:
     random = np.random.default_rng(4)
     lives = np.maximum(random.exponential(2 * HOUR_S, size=400).astype(np.int64), 60)
     begins = np.append(0, np.cumsum(lives + 60)[:-1])
-    seen = Observations.of({MARKET: Spells.of(begins, begins + lives, np.ones(400, np.bool_))})
+    seen = Observations.from_spells(
+        {MARKET: Spells.from_columns(begins, begins + lives, np.ones(400, np.bool_))}
+    )
     now = Instant(int(begins[-1]))
     candidates = {"far off": fixed(0.01), "right": fixed(0.5), "too high": fixed(3.0)}
     assert choose_estimator(candidates, seen, MARKET, now) == "right"

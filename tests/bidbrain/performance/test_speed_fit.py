@@ -28,7 +28,7 @@ def after(*spells: Spell) -> Speeds:
 
 def test_before_anything_is_seen_the_catalogue_holds_and_nobody_is_sure() -> None:
     for name, cores in NOMINAL:
-        found = BEGUN.fitted()[name]
+        found = BEGUN.fit_speeds()[name]
         assert found.value == pytest.approx(cores)
         half = 1.96 * np.hypot(0.5, 0.25)
         assert found.low == pytest.approx(0.05 * cores)
@@ -37,7 +37,7 @@ def test_before_anything_is_seen_the_catalogue_holds_and_nobody_is_sure() -> Non
 
 def test_one_spell_by_hand() -> None:
     """One type, seen at half its speed for ten minutes: shrunk by noise / (noise + prior variance)."""
-    found = Speeds((("a", 4.0),)).with_spell(spell(truth=(2.0, 0, 0), a=3)).fitted()["a"]
+    found = Speeds((("a", 4.0),)).with_spell(spell(truth=(2.0, 0, 0), a=3)).fit_speeds()["a"]
     prior = 0.5**2 + 0.25**2
     noise = 0.05**2
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_one_spell_by_hand() -> None:
 
 def test_a_type_that_was_not_seen_moves_with_those_that_were() -> None:
     """The job's own count of work was too low: all types are half as fast."""
-    found = after(spell(truth=(2.0, 8.0, 4.0), a=4), spell(truth=(2.0, 8.0, 4.0), b=2)).fitted()
+    found = after(spell(truth=(2.0, 8.0, 4.0), a=4), spell(truth=(2.0, 8.0, 4.0), b=2)).fit_speeds()
     assert found["c"].value == pytest.approx(4.0, rel=0.15)
     assert found["c"].high - found["c"].low > 2 * (found["a"].high - found["a"].low)
 
@@ -57,13 +57,15 @@ def test_a_type_that_was_not_seen_moves_with_those_that_were() -> None:
 def test_footprints_of_several_types_tell_them_apart() -> None:
     truth = (4.0, 8.0, 8.0)
     mixed = [spell(truth=truth, a=n, b=m, c=1) for n, m in ((1, 1), (4, 1), (1, 4), (8, 0), (2, 6))]
-    found = after(*mixed).fitted()
+    found = after(*mixed).fit_speeds()
     assert found["b"].value == pytest.approx(8.0, rel=0.05)
     assert found["a"].value == pytest.approx(4.0, rel=0.1)
 
 
 def test_a_longer_spell_says_more() -> None:
-    short, long = (after(spell(seconds, (2.0, 16.0, 8.0), a=2)).fitted()["a"] for seconds in (20.0, 900.0))
+    short, long = (
+        after(spell(seconds, (2.0, 16.0, 8.0), a=2)).fit_speeds()["a"] for seconds in (20.0, 900.0)
+    )
     assert long.value < short.value < 4.0
     assert long.high - long.low < short.high - short.low
 
@@ -90,7 +92,7 @@ def test_whatever_is_seen_speeds_are_positive_and_lie_in_their_intervals(
         one = spell(seconds, (4.0, 16.0, 8.0), **machines)
         speeds = speeds.with_spell(Spell(one.machines, one.speed * factor, seconds))
     assert len(speeds.spells) <= 64
-    for found in speeds.fitted().values():
+    for found in speeds.fit_speeds().values():
         assert 0 < found.low <= found.value <= found.high
 
 
@@ -106,6 +108,6 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
             a, b, c = rng.integers(0, 6, 3).tolist()
             one = spell(600.0, truth, a=a + 1, b=b, c=c)
             speeds = speeds.with_spell(Spell(one.machines, one.speed * (1 + 0.05 * rng.normal()), 600.0))
-        found = speeds.fitted()["b"]
+        found = speeds.fit_speeds()["b"]
         inside += found.low <= truth[1] <= found.high
     assert 0.88 <= inside / 300 <= 0.99, inside / 300

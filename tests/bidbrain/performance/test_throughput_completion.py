@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.performance.throughput_completion import (
-    Estimate,
-    Measured,
+    MeasuredThroughput,
     References,
     Source,
+    ThroughputEstimate,
     UnknownThroughput,
-    alone,
-    complete,
+    complete_table,
+    estimate_alone,
 )
 from tests.papers.protocols.sharing import V100, table
 
@@ -25,9 +25,9 @@ RATES = st.floats(0.01, 1e4)
 
 @given(rates=st.lists(RATES, min_size=3, max_size=20))
 def test_measurements_are_their_mean_and_its_error(rates: list[float]) -> None:
-    seen = Measured()
+    seen = MeasuredThroughput()
     for rate in rates:
-        seen = seen.and_then(rate)
+        seen = seen.with_measurement(rate)
     found = seen.estimate
     assert found.steps_per_s == pytest.approx(np.mean(rates))
     error = np.std(rates, ddof=1) / np.mean(rates) / np.sqrt(len(rates))
@@ -37,25 +37,25 @@ def test_measurements_are_their_mean_and_its_error(rates: list[float]) -> None:
 def test_a_rate_that_is_none_is_refused() -> None:
     for rate in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="expected a number of steps"):
-            Measured().and_then(rate)
+            MeasuredThroughput().with_measurement(rate)
 
 
 def test_measured_goes_before_the_catalogue() -> None:
-    seen = {"k80": Measured().and_then(2.0)}
+    seen = {"k80": MeasuredThroughput().with_measurement(2.0)}
     speed = {"k80": 1.0, "v100": 5.0}
-    assert alone(seen, speed, "k80").source is Source.MEASURED
-    guessed = alone(seen, speed, "v100")
+    assert estimate_alone(seen, speed, "k80").source is Source.MEASURED
+    guessed = estimate_alone(seen, speed, "v100")
     assert guessed.steps_per_s == pytest.approx(10.0)
     assert guessed.source is Source.CATALOGUE
-    assert guessed.error > alone(seen, speed, "k80").error
+    assert guessed.error > estimate_alone(seen, speed, "k80").error
     assert str(guessed) == "10 steps/s ± 50% (catalogue)"
 
 
 def test_of_what_nobody_knows_it_says_what_to_measure() -> None:
     with pytest.raises(UnknownThroughput, match="on tpu: run it there for a few minutes, or on any of k80"):
-        alone({}, {"k80": 1.0}, "tpu")
+        estimate_alone({}, {"k80": 1.0}, "tpu")
     with pytest.raises(UnknownThroughput, match="a trial beside one reference job"):
-        References(np.ones((2, 2))).match({})
+        References(np.ones((2, 2))).find_nearest({})
 
 
 @given(seed=st.integers(0, 1000))
@@ -63,17 +63,17 @@ def test_a_table_of_low_rank_is_completed(seed: int) -> None:
     chance = np.random.default_rng(seed)
     whole = chance.uniform(0.2, 1, (20, 1)) @ chance.uniform(0.2, 1, (1, 15))
     known = chance.random(whole.shape) < 0.7
-    found = complete(whole, known, 2)
+    found = complete_table(whole, known, 2)
     assert (found[known] == whole[known]).all()
     assert np.sqrt(np.mean((found - whole) ** 2)) < 0.08
 
 
 def test_a_job_like_a_reference_is_found_by_a_few_trials() -> None:
     part = np.array([[0.9, 0.5, 0.7], [0.5, 0.3, 0.4], [0.7, 0.4, 0.6]])
-    match = References(part).match({0: 0.5, 1: 0.3})
+    match = References(part).find_nearest({0: 0.5, 1: 0.3})
     assert match.reference == 1
-    own = Estimate(10.0, 0.1, Source.MEASURED)
-    beside = match.beside(2, own)
+    own = ThroughputEstimate(10.0, 0.1, Source.MEASURED)
+    beside = match.estimate_beside(2, own)
     assert beside.steps_per_s == pytest.approx(4.0)
     assert beside.error >= own.error
 
@@ -93,7 +93,7 @@ def test_four_trials_beat_knowing_only_the_others_means(recorded_data: Path) -> 
         references = References(part[np.ix_(others, others)])
         truth = part[new, others]
         tried = chance.choice(len(others), 4, replace=False)
-        match = references.match({int(at): float(truth[at]) for at in tried})
+        match = references.find_nearest({int(at): float(truth[at]) for at in tried})
         rest = np.setdiff1d(np.arange(len(others)), tried)
         matched.append(np.abs(match.part - truth)[rest].mean())
         means.append(np.abs(references.part.mean(axis=0) - truth)[rest].mean())

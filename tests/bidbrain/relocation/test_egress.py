@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from bidbrain.relocation.egress import (
     BYTES_PER_GB,
     NO_MOVE,
-    Baggage,
-    Carried,
+    CheckpointTransfer,
     Distance,
     EgressPrices,
-    Place,
+    JobSite,
+    TransferLoad,
     distance,
     egress_owed,
     expected_saving,
@@ -25,18 +25,18 @@ from bidbrain.relocation.egress import (
 )
 from pricing_data.catalogue import bundled_egress
 from pricing_data.model.market import Market
-from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour, micros
+from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour, to_micros
 
 EAST = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 OTHER_ZONE = replace(EAST, zone="us-east-1b")
 OHIO = Market("aws", "us-east-2", "us-east-2a", "p3.2xlarge")
 AZURE = Market("azure", "eastus", "eastus", "NC6s_v3")
 EGRESS = EgressPrices(bundled_egress())
-BAGGAGE = Baggage(size_gb=10, gb_per_s=0.1, restart_s=Seconds(300))
+BAGGAGE = TransferLoad(size_gb=10, gb_per_s=0.1, restart_s=Seconds(300))
 
 
-def place(market: Market, price: float, speed: float = 1.0) -> Place:
-    return Place(market, UsdPerHour(price), speed)
+def place(market: Market, price: float, speed: float = 1.0) -> JobSite:
+    return JobSite(market, UsdPerHour(price), speed)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_a_move_costs(there: Market, apart: Distance, egress: float, delay_
     assert distance(EAST, there) is apart
     assert cost.egress == pytest.approx(egress)
     assert cost.delay_s == pytest.approx(delay_s)
-    assert cost.total == pytest.approx(egress + 1.8 * delay_s / HOUR_S)
+    assert cost.total_cost == pytest.approx(egress + 1.8 * delay_s / HOUR_S)
 
 
 def test_the_data_set_is_carried_where_it_is_not_there_yet() -> None:
@@ -84,23 +84,23 @@ def test_an_unknown_price_says_what_is_missing() -> None:
     with pytest.raises(KeyError, match=r"no egress price from moon to another cloud; .*aws, azure, gcp"):
         move_cost(BAGGAGE, EGRESS, moon, place(EAST, 1.0))
     with pytest.raises(ValueError, match="gb_per_s above 0"):
-        Baggage(1, 0, Seconds(0))
+        TransferLoad(1, 0, Seconds(0))
 
 
 def test_what_is_carried_by_way_of_an_object_store_leaves_regions_only() -> None:
-    home = Carried(replace(BAGGAGE, restart_s=Seconds(0)), EGRESS, EAST)
-    assert home.toll(place(OTHER_ZONE, 1.8)) == NO_MOVE
-    assert replace(home, home=None).toll(place(AZURE, 1.8)) == NO_MOVE
-    toll = home.toll(place(OHIO, 1.8))
+    home = CheckpointTransfer(replace(BAGGAGE, restart_s=Seconds(0)), EGRESS, EAST)
+    assert home.transfer_cost(place(OTHER_ZONE, 1.8)) == NO_MOVE
+    assert replace(home, home=None).transfer_cost(place(AZURE, 1.8)) == NO_MOVE
+    toll = home.transfer_cost(place(OHIO, 1.8))
     assert toll.egress == pytest.approx(0.2)
     assert toll.delay_s == pytest.approx(100)
-    assert home.worst(place(OHIO, 1.8), (EAST, OHIO, AZURE)).egress == pytest.approx(0.87)
-    assert home.worst(place(OHIO, 1.8), ()) == NO_MOVE
+    assert home.worst_cost(place(OHIO, 1.8), (EAST, OHIO, AZURE)).egress == pytest.approx(0.87)
+    assert home.worst_cost(place(OHIO, 1.8), ()) == NO_MOVE
 
 
 @given(st.integers(0, 10**15), st.floats(0, 0.2))
 def test_egress_is_whole_micro_dollars_half_up(size_bytes: int, usd_gb: float) -> None:
-    exact = Fraction(size_bytes, BYTES_PER_GB) * micros(usd_gb)
+    exact = Fraction(size_bytes, BYTES_PER_GB) * to_micros(usd_gb)
     assert abs(egress_owed(size_bytes, usd_gb) - exact) <= Fraction(1, 2)
 
 

@@ -71,9 +71,9 @@ def test_what_is_told_works_when_it_is_typed_in() -> None:
     both = seen(CHEAP, FAST)
     found = check_promise(both, pledge(1, budget=1.0))
     assert not found.in_time
-    assert not found.covered
+    assert not found.within_budget
     hours = found.least_deadline_s / HOUR_S + 1 / HOUR_S
-    assert check_promise(both, pledge(hours, budget=found.least_budget)).holds
+    assert check_promise(both, pledge(hours, budget=found.least_budget)).is_feasible
 
 
 def test_a_promise_goes_by_what_is_sure_of_a_type_that_nobody_has_seen() -> None:

@@ -136,7 +136,7 @@ def _bamboo(data: Path) -> Zone:
 
 def _zone(campaign: str, market: Market, lives: list[tuple[int, int, bool]]) -> Zone:
     begins, ends, lost = zip(*lives, strict=True)
-    spells = Spells.of(begins, ends, lost)
+    spells = Spells.from_columns(begins, ends, lost)
     return Zone(
         campaign, market, spells, Instant(int(np.min(spells.begins))), Instant(int(np.max(spells.ends)))
     )

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats, Indices
-from bidbrain.cluster.policies.problem import Cluster, Kinds
-from bidbrain.cluster.simulator import Setting, Trace
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds
+from bidbrain.cluster.simulator import SimulationSetup, Trace
 from pricing_data.model.units import HOUR_S
 
 TYPES: Final = ("k80", "p100", "v100")
@@ -28,7 +28,7 @@ class Table:
     """Models at a batch size and a scale. ``names`` (kinds,); ``kinds`` with pairs."""
 
     names: tuple[str, ...]
-    kinds: Kinds
+    kinds: JobKinds
 
     def of(self, scale: int, *models: str) -> Indices:
         """The kinds of one scale, of these models only if any are named, that a V100 can run."""
@@ -36,11 +36,11 @@ class Table:
         named = np.array([not models or name.startswith(models) for name in self.names])
         return np.flatnonzero(runs & named)
 
-    def setting(self, workers: int, *, pairs: bool = False) -> Setting:
+    def setting(self, workers: int, *, pairs: bool = False) -> SimulationSetup:
         """As many workers of each type."""
-        kinds = self.kinds if pairs else Kinds(self.kinds.rates, self.kinds.scale)
-        cluster = Cluster(TYPES, np.full(len(TYPES), float(workers)), PRICES)
-        return Setting(cluster, kinds)
+        kinds = self.kinds if pairs else JobKinds(self.kinds.rates, self.kinds.scale)
+        cluster = ClusterCapacity(TYPES, np.full(len(TYPES), float(workers)), PRICES)
+        return SimulationSetup(cluster, kinds)
 
 
 def table(data: Path) -> Table:
@@ -59,7 +59,7 @@ def table(data: Path) -> Table:
                 if other != "null" and scale[number[mine]] == scale[number[other]]:
                     together[number[mine], number[other], j] = both[0]
                     together[number[other], number[mine], j] = both[1]
-    return Table(tuple(name for name, _ in parsed), Kinds(rates, scale, together))
+    return Table(tuple(name for name, _ in parsed), JobKinds(rates, scale, together))
 
 
 def mix(*, multiple: bool) -> tuple[tuple[int, float], ...]:

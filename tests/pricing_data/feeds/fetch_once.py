@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
-from pricing_data.feeds.base import Kind
-from pricing_data.feeds.fetch import fetch
+from pricing_data.feeds.base import PartKind
+from pricing_data.feeds.fetch import fetch_all
 from pricing_data.model.units import parse_instant
 from pricing_data.store.store import PriceStore
 
@@ -22,10 +22,10 @@ def main() -> int:
     settings = AwsSettings(regions=tuple(regions), endpoints={"ec2": address})
     feed = AwsFeed(lambda: parse_instant(now), settings)
     print("begun", flush=True)
-    report = fetch([feed], PriceStore(Path(root)), kinds=[Kind.PRICES])
+    report = fetch_all([feed], PriceStore(Path(root)), kinds=[PartKind.PRICES])
     for part in report.parts:
         print(part.part, part.new, part.known, part.quarantined, part.failure or "", flush=True)
-    return 0 if report.complete else 1
+    return 0 if report.is_complete else 1
 
 
 if __name__ == "__main__":

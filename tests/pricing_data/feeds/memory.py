@@ -16,7 +16,7 @@ from pricing_data.formats.batches import (
     TypeRow,
     UnreadableBatch,
 )
-from pricing_data.formats.quality import Unreadable
+from pricing_data.formats.quality import UnreadableRow
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
 
@@ -39,12 +39,12 @@ class MemoryStore:
     rates: dict[tuple[Market, Instant], Rate] = field(default_factory=dict)
     types: dict[str, TypeRow] = field(default_factory=dict)
     on_demand: dict[tuple[str, str, Instant], ListPrice] = field(default_factory=dict)
-    unreadable: dict[tuple[str, Unreadable], Unreadable] = field(default_factory=dict)
+    unreadable: dict[tuple[str, UnreadableRow], UnreadableRow] = field(default_factory=dict)
     fails: BaseException | None = None
-    """Raised by the next ``add``."""
+    """Raised by the next ``add_prices``."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, batch: Batch) -> Added:
+    def add_prices(self, batch: Batch) -> Added:
         if self.fails is not None:
             raise self.fails
         rows = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
@@ -66,7 +66,7 @@ class MemoryStore:
         added = self._put(self.unreadable, keyed, len(batch.rows))
         return Added(known=added.known, quarantined=added.new)
 
-    def last(self, source: str, cloud: str, region: str) -> Instant | None:
+    def newest_time(self, source: str, cloud: str, region: str) -> Instant | None:
         """The newest stored time of ``source`` in ``region``."""
         with self._lock:
             times = [

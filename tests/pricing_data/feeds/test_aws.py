@@ -14,8 +14,8 @@ from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, F
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.aws.spot_prices import SOURCE
-from pricing_data.feeds.base import Kind, of_some
-from pricing_data.feeds.fetch import FetchReport, PartReport, Patience, fetch
+from pricing_data.feeds.base import PartKind, narrowed_source
+from pricing_data.feeds.fetch import FetchPatience, FetchReport, PartReport, fetch_all
 from pricing_data.formats.quality import Flaw
 from pricing_data.model.units import Instant, parse_instant
 from pricing_data.store.store import PriceStore
@@ -23,7 +23,7 @@ from tests.fakes.aws import END, Cloud, Row, Trace, Trouble, as_aws, recorded_20
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _REGIONS = ("us-east-1", "us-west-2")
-_HASTE = Patience(attempts=4, first_wait_s=0.01)
+_HASTE = FetchPatience(attempts=4, first_wait_s=0.01)
 _DROPPED = Trouble(dropped=True)
 _THROTTLED = Trouble("RequestLimitExceeded")
 
@@ -60,8 +60,8 @@ def _feed(cloud: Cloud, regions: tuple[str, ...]) -> AwsFeed:
     return AwsFeed(lambda: cloud.now, AwsSettings(regions=regions, endpoints=endpoints, attempts=2))
 
 
-def _fetch(feed: AwsFeed, store: MemoryStore, patience: Patience = _HASTE) -> FetchReport:
-    return fetch([feed], store, kinds=[Kind.PRICES], patience=patience)
+def _fetch(feed: AwsFeed, store: MemoryStore, patience: FetchPatience = _HASTE) -> FetchReport:
+    return fetch_all([feed], store, kinds=[PartKind.PRICES], patience=patience)
 
 
 def _stored(store: MemoryStore, region: str) -> set[tuple[str, str, int, float]]:
@@ -80,7 +80,7 @@ def _expected(rows: list[Row]) -> set[tuple[str, str, int, float]]:
 def test_every_recorded_row_arrives_once(feed: AwsFeed, rows: list[Row]) -> None:
     store = MemoryStore()
     report = _fetch(feed, store)
-    assert report.complete
+    assert report.is_complete
     for region in _REGIONS:
         assert _stored(store, region) == _expected(rows)
     assert {part.new for part in report.parts} == {len(rows)}
@@ -113,13 +113,13 @@ def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
     store = MemoryStore()
     for count in (1, 0):
         report = _fetch(AwsFeed(lambda: cloud.now, some), store)
-        assert report.complete
+        assert report.is_complete
         assert sum(part.new > 0 for part in report.parts) == 2 * count, "the second time all are known"
     asked = {row for row in _expected(rows) if row[0] in some.zones and row[1] in some.types}
     stored = {
         (market.zone, market.instance_type, at, price)
         for (source, market, at), price in store.prices.items()
-        if source == of_some(SOURCE, True) and market.region == "us-east-1"
+        if source == narrowed_source(SOURCE, True) and market.region == "us-east-1"
     }
     assert stored == asked
     assert {at for _, at, _ in cloud.calls} == {at for _, at, _ in cloud.calls[: len(cloud.calls) // 2]}
@@ -144,7 +144,7 @@ def test_the_price_in_force_when_the_history_begins_is_kept(
 def test_short_and_empty_pages_are_not_the_end(cloud: Cloud, feed: AwsFeed, rows: list[Row]) -> None:
     cloud.page_size = lambda page: (97, 0, 1, 250)[page % 4]
     store = MemoryStore()
-    assert _fetch(feed, store).complete
+    assert _fetch(feed, store).is_complete
     assert _stored(store, "us-west-2") == _expected(rows)
 
 
@@ -157,7 +157,7 @@ def test_a_while_of_trouble_is_waited_out(
     cloud.trouble["us-east-1"].extend([None, None, trouble, trouble])
     store = MemoryStore()
     report = _fetch(feed, store)
-    assert report.complete
+    assert report.is_complete
     assert sum(part.retries for part in report.parts) in (1, 2), "botocore asks again, or not"
     assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
 
@@ -168,13 +168,13 @@ def test_throttling_without_end_is_reported_and_the_next_fetch_goes_on(
     cloud.trouble["us-east-1"].extend([None] * 5)
     cloud.always["us-east-1"] = _THROTTLED
     store = MemoryStore()
-    by_name = {part.part.name: part for part in _fetch(feed, store, Patience(attempts=1)).parts}
+    by_name = {part.part.name: part for part in _fetch(feed, store, FetchPatience(attempts=1)).parts}
     assert isinstance(by_name["us-east-1"].failure, FeedThrottled)
     assert "RequestLimitExceeded" in str(by_name["us-east-1"].failure)
     assert 0 < by_name["us-east-1"].new < len(rows)
     assert by_name["us-west-2"].done
     cloud.always.clear()
-    assert _fetch(feed, store).complete
+    assert _fetch(feed, store).is_complete
     assert _stored(store, "us-east-1") == _expected(rows)
 
 
@@ -189,7 +189,7 @@ def test_an_expired_credential_keeps_what_was_stored(cloud: Cloud, feed: AwsFeed
     newest = max(row[2] for row in _stored(store, "us-east-1"))
     assert {row for row in _expected(rows) if row[2] <= newest} == _stored(store, "us-east-1")
     cloud.always.clear()
-    assert _fetch(feed, store).complete
+    assert _fetch(feed, store).is_complete
     assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
 
 
@@ -230,16 +230,16 @@ def test_rows_that_are_none_are_put_aside_and_keep_no_other_back(
     spoilt = {json.dumps(_spoilt(row), sort_keys=True) for row in rows if row[2] == "g4dn.xlarge"}
     sound = {row for row in _expected(rows) if row[1] != "g4dn.xlarge"}
     for fetched in (1, 2):
-        report = fetch([feed], store, kinds=[Kind.PRICES], patience=_HASTE)
-        assert report.complete
-        aside = [row.text for row in store.quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
+        report = fetch_all([feed], store, kinds=[PartKind.PRICES], patience=_HASTE)
+        assert report.is_complete
+        aside = [row.text for row in store.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
         assert {text[text.index("{") :] for text in aside} == spoilt
         assert len(store.frame(until=END)) == len(_REGIONS) * len(sound)
         if fetched == 1:
             said = report.parts[0].left_out
             assert f"{len(spoilt)} rows were not understood and are in quarantine, such as " in said
     assert not any(part.new or part.quarantined for part in report.parts), "the second time all are known"
-    flaws = {one.kind: one.count for one in store.findings() if one.kind.quarantines}
+    flaws = {one.kind: one.count for one in store.findings() if one.kind.is_quarantining}
     assert flaws == {Flaw.NOT_UNDERSTOOD: len(spoilt)}
 
 
@@ -276,7 +276,7 @@ def test_an_interrupt_keeps_whole_spans_and_the_next_fetch_completes_them(
         if report.new > 500:
             raise KeyboardInterrupt
 
-    report = fetch([feed], store, kinds=[Kind.PRICES], progress=interrupted)
+    report = fetch_all([feed], store, kinds=[PartKind.PRICES], progress=interrupted)
     assert report.interrupted
     assert heard_in == {threading.current_thread()}
     for region in _REGIONS:
@@ -284,14 +284,14 @@ def test_an_interrupt_keeps_whole_spans_and_the_next_fetch_completes_them(
         newest = max((row[2] for row in stored), default=0)
         assert stored == {row for row in _expected(rows) if row[2] <= newest}
     assert not all(part.done for part in report.parts)
-    assert _fetch(feed, store).complete
+    assert _fetch(feed, store).is_complete
     assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
 
 
 def test_all_enabled_regions_are_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.address)
-    parts = AwsFeed(lambda: END).parts()
-    named = {part.name for part in parts if part.kind is Kind.PRICES}
+    parts = AwsFeed(lambda: END).list_parts()
+    named = {part.name for part in parts if part.kind is PartKind.PRICES}
     assert {"us-east-1", "eu-west-1"} <= named
     assert len(parts) == 3 * len(named)
 
@@ -300,14 +300,14 @@ def test_without_credentials_or_sdk_the_feed_says_how_to_get_them(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    report = fetch([_feed(cloud, ())], MemoryStore())
+    report = fetch_all([_feed(cloud, ())], MemoryStore())
     ((name, error),) = report.unavailable
     assert name == "aws"
     assert isinstance(error, FeedUnavailable)
     assert "aws configure" in str(error)
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(FeedUnavailable, match=r"pip install 'spotctl\[aws\]'"):
-        _feed(cloud, ()).parts()
+        _feed(cloud, ()).list_parts()
 
 
 @pytest.mark.campaign
@@ -318,8 +318,8 @@ def test_a_long_recorded_trace_row_by_row(
     rows = recorded_2021(recorded_data, lambda name: campaign or name.startswith("c4."))
     server.traces, server.now = {"us-east-1": Trace(rows)}, END
     store = PriceStore(tmp_path)
-    report = fetch([_feed(server, ("us-east-1",))], store, kinds=[Kind.PRICES])
-    assert report.complete
+    report = fetch_all([_feed(server, ("us-east-1",))], store, kinds=[PartKind.PRICES])
+    assert report.is_complete
     assert report.parts[0].new + report.parts[0].quarantined == len(rows) >= (100_000 if campaign else 1_000)
     frame = store.frame()
     times = [int(at.timestamp()) for at in frame["time_utc"]]
@@ -334,6 +334,6 @@ def test_a_long_recorded_trace_row_by_row(
     assert believed <= _expected(rows)
     missing = _expected(rows) - believed
     set_aside = {
-        (one.market.zone, one.market.instance_type, one.at) for one in store.quarantined() if one.market
+        (one.market.zone, one.market.instance_type, one.at) for one in store.list_quarantined() if one.market
     }
     assert {row[:3] for row in missing} == set_aside

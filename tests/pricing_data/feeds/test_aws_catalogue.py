@@ -22,16 +22,16 @@ from pricing_data.feeds.aws import catalogue
 from pricing_data.feeds.aws.advisor import MONTH_S, AwsAdvisorFeed
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
-from pricing_data.feeds.base import Kind, Part
-from pricing_data.feeds.fetch import Patience, fetch
+from pricing_data.feeds.base import FeedPart, PartKind
+from pricing_data.feeds.fetch import FetchPatience, fetch_all
 from pricing_data.formats.batches import OnDemandBatch, TypeBatch, UnreadableBatch
 from pricing_data.model.units import Instant, parse_instant
 from tests.fakes.aws import Cloud, serving
 from tests.pricing_data.feeds.memory import MemoryStore
 
 _NOW = parse_instant("2026-11-20")
-_ONCE = Patience(attempts=1)
-_ON_DEMAND = Part("aws", Kind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAND_SOURCE)
+_ONCE = FetchPatience(attempts=1)
+_ON_DEMAND = FeedPart("aws", PartKind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAND_SOURCE)
 
 
 def _product(name: str, price: str, unit: str = "Hrs") -> str:
@@ -50,8 +50,8 @@ def test_types_and_on_demand_prices_of_a_region_arrive() -> None:
         endpoints = {"ec2": cloud.address, "pricing": cloud.address}
         feed = AwsFeed(lambda: _NOW, AwsSettings(regions=("us-east-1",), endpoints=endpoints, attempts=2))
         store = MemoryStore()
-        report = fetch([feed], store, kinds=[Kind.TYPES, Kind.ON_DEMAND], patience=_ONCE)
-    assert report.complete, report
+        report = fetch_all([feed], store, kinds=[PartKind.TYPES, PartKind.ON_DEMAND], patience=_ONCE)
+    assert report.is_complete, report
     assert len(store.on_demand) == len(listed)
     price = store.on_demand["us-east-1", "m5.12xlarge", parse_instant("2026-11-01")]
     assert (price.cloud, price.price) == ("aws", 0.12)
@@ -91,7 +91,7 @@ def test_an_item_that_is_no_product_keeps_no_other_back(listed: str) -> None:
 def test_a_type_without_a_size_keeps_no_other_back() -> None:
     sound = {"InstanceType": "a", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 512}}
     answer = {"InstanceTypes": [sound, {"InstanceType": "b"}]}
-    part = Part("aws", Kind.TYPES, "us-east-1", catalogue.TYPES_SOURCE)
+    part = FeedPart("aws", PartKind.TYPES, "us-east-1", catalogue.TYPES_SOURCE)
     *_, last = catalogue.type_pages(lambda **_: answer, part, lambda: _NOW)
     types, aside = last.batches
     assert isinstance(types, TypeBatch)
@@ -153,8 +153,8 @@ def test_the_advisors_bands_become_rates_of_a_month(recorded_data: Path) -> None
     }
     store = MemoryStore()
     with _file(json.dumps(content).encode()) as address:
-        report = fetch([AwsAdvisorFeed(lambda: _NOW, address)], store)
-    assert report.complete
+        report = fetch_all([AwsAdvisorFeed(lambda: _NOW, address)], store)
+    assert report.is_complete
     assert report.parts[0].rows == report.parts[0].new == len(linux) > 10_000
     written = parse_instant("2026-11-18")
     ends = [(0.0, 0.05), (0.05, 0.1), (0.1, 0.15), (0.15, 0.2), (0.2, 1.0)]
@@ -179,7 +179,7 @@ def test_an_address_without_the_advisors_file_is_said(
     content: bytes, status: int, expected: type[FeedError]
 ) -> None:
     with _file(content, status) as address:
-        report = fetch([AwsAdvisorFeed(lambda: _NOW, address)], MemoryStore(), patience=_ONCE)
+        report = fetch_all([AwsAdvisorFeed(lambda: _NOW, address)], MemoryStore(), patience=_ONCE)
     failure = report.parts[0].failure
     assert isinstance(failure, expected)
     assert address in str(failure)
@@ -191,8 +191,8 @@ def test_an_entry_of_the_advisors_that_is_none_keeps_no_other_back() -> None:
     content = {"ranges": ranges, "spot_advisor": {"us-east-1": {"Linux": entries}}}
     store = MemoryStore()
     with _file(json.dumps(content).encode()) as address:
-        report = fetch([AwsAdvisorFeed(lambda: _NOW, address)], store)
-    assert report.complete
+        report = fetch_all([AwsAdvisorFeed(lambda: _NOW, address)], store)
+    assert report.is_complete
     assert [market.instance_type for market, _ in store.rates] == ["m5.large"]
     assert len(store.unreadable) == 3
     assert "3 rows were not understood" in report.parts[0].left_out
@@ -201,6 +201,6 @@ def test_an_entry_of_the_advisors_that_is_none_keeps_no_other_back() -> None:
 def test_half_an_advisors_file_is_no_file() -> None:
     store = MemoryStore()
     with _file(b'{"ranges": []', announced=500) as address:
-        report = fetch([AwsAdvisorFeed(lambda: Instant(0), address)], store, patience=_ONCE)
+        report = fetch_all([AwsAdvisorFeed(lambda: Instant(0), address)], store, patience=_ONCE)
     assert isinstance(report.parts[0].failure, FeedUnreachable)
     assert not store.rates

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 
 from pricing_data.errors import FeedError
 from pricing_data.feeds.aws import advisor, catalogue, spot_prices
-from pricing_data.feeds.aws.client import Answer, AwsSettings, Sdk
-from pricing_data.feeds.base import Kind, Page, Part
+from pricing_data.feeds.aws.client import Answer, AwsSession, AwsSettings
+from pricing_data.feeds.base import FeedPart, Page, PartKind
 from pricing_data.formats.batches import Batch, UnreadableBatch
 from pricing_data.model.units import Instant, parse_instant
 
 _NOW = parse_instant("2026-11-20")
-_PRICES = Part("aws", Kind.PRICES, "us-east-1", spot_prices.SOURCE, "us-east-1")
-_ON_DEMAND = Part("aws", Kind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAND_SOURCE)
-_TYPES = Part("aws", Kind.TYPES, "us-east-1", catalogue.TYPES_SOURCE)
+_PRICES = FeedPart("aws", PartKind.PRICES, "us-east-1", spot_prices.SOURCE, "us-east-1")
+_ON_DEMAND = FeedPart("aws", PartKind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAND_SOURCE)
+_TYPES = FeedPart("aws", PartKind.TYPES, "us-east-1", catalogue.TYPES_SOURCE)
 
 _texts = st.one_of(
     st.sampled_from(["us-east-1a", "m5.large", "0.096000", "", "NaN", "-1", "0", "1e999", "1_0", "x"]),
@@ -92,7 +92,7 @@ def test_odd_price_answers(answers: list[dict[str, Any]]) -> None:
         return waiting.pop(0) if waiting else {}
 
     since = Instant(_NOW - 3600)
-    pages, error = _drained(spot_prices.pages(describe, _PRICES, since, lambda: _NOW))
+    pages, error = _drained(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
     batches = [batch for page in pages for batch in page.batches if isinstance(batch, Batch)]
     aside = [
         row.text for page in pages for b in page.batches if isinstance(b, UnreadableBatch) for row in b.rows
@@ -145,7 +145,7 @@ def test_odd_instance_types(described: list[dict[str, Any]]) -> None:
 def test_odd_advisor_files(content: object) -> None:
     text = base64.b64encode(json.dumps(content).encode()).decode()
     feed = advisor.AwsAdvisorFeed(lambda: _NOW, f"data:application/json;base64,{text}")
-    _drained(feed.fetch(feed.parts()[0], None))
+    _drained(feed.fetch(feed.list_parts()[0], None))
 
 
 _WIRE = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -174,7 +174,7 @@ def wire() -> tuple[Callable[..., Answer], list[tuple[int, bytes]]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("AWS_ACCESS_KEY_ID", "testing")
         patched.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        client = Sdk(AwsSettings(attempts=1, retry_mode="standard")).client("ec2", "us-east-1")
+        client = AwsSession(AwsSettings(attempts=1, retry_mode="standard")).make_client("ec2", "us-east-1")
     answers: list[tuple[int, bytes]] = []
 
     def answer(request: Any, **_: object) -> AWSResponse:
@@ -206,7 +206,7 @@ def test_odd_bytes_on_the_wire(
     describe, answers = wire
     answers[:] = [(status, body)]
     since = Instant(_NOW - 3600)
-    pages, error = _drained(spot_prices.pages(describe, _PRICES, since, lambda: _NOW))
+    pages, error = _drained(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
     if status != 200:
         assert error is not None
     if error is not None:
@@ -218,7 +218,7 @@ def test_a_sound_answer_through_the_same_wire(
 ) -> None:
     describe, answers = wire
     answers[:] = [(200, _WIRE)]
-    *_, last = spot_prices.pages(describe, _PRICES, Instant(_NOW - 3600), lambda: _NOW)
+    *_, last = spot_prices.price_pages(describe, _PRICES, Instant(_NOW - 3600), lambda: _NOW)
     (batch,) = last.batches
     assert isinstance(batch, Batch)
     assert batch.times.tolist() == [parse_instant("2026-11-19T04:32:53Z")]

@@ -21,8 +21,8 @@ from pricing_data.errors import (
 )
 from pricing_data.feeds.azure.feed import AzureFeed, AzureSettings
 from pricing_data.feeds.azure.retail_prices import SOURCE as RETAIL_PRICES
-from pricing_data.feeds.base import Feed, Kind, of_some
-from pricing_data.feeds.fetch import FetchReport, Patience, fetch
+from pricing_data.feeds.base import Feed, PartKind, narrowed_source
+from pricing_data.feeds.fetch import FetchPatience, FetchReport, fetch_all
 from tests.fakes import azure as azure_fake
 from tests.fakes import gcp as gcp_fake
 from tests.fakes.servers import FakeServer, Fault, Reply
@@ -39,7 +39,7 @@ from tests.pricing_data.feeds.populated import (
     retail_feed,
 )
 
-_AT_ONCE = Patience(attempts=3, first_wait_s=0.0, longest_wait_s=0.0)
+_AT_ONCE = FetchPatience(attempts=3, first_wait_s=0.0, longest_wait_s=0.0)
 
 
 class Cloud:
@@ -56,14 +56,14 @@ class Cloud:
         store = store or MemoryStore()
         with self.server.running() as address:
             feed = self._feed(address, self.naps, **settings)
-            return fetch([feed], store, patience=_AT_ONCE), store
+            return fetch_all([feed], store, patience=_AT_ONCE), store
 
     def refusal(self, status: int, **more: Any) -> Reply:
         if self.name == "gcp":
             return gcp_fake.refused(status, "no", **more)
         return azure_fake.refused(status, "No", "no", **more)
 
-    def fail(self, kind: Kind, reply: Reply | None, times: int = 1, skip: int = 0) -> None:
+    def fail(self, kind: PartKind, reply: Reply | None, times: int = 1, skip: int = 0) -> None:
         self.server.faults += [Fault(self.paths[kind], reply, skip) for _ in range(times)]
 
 
@@ -84,9 +84,13 @@ def _clouds() -> Mapping[str, _Made]:
 
 
 _PATHS = {
-    "gcp": {Kind.PRICES: "/skus", Kind.TYPES: "/aggregated/machineTypes", Kind.RATES: "/capacityHistory"},
-    "azure": {Kind.PRICES: "ResourceGraph", Kind.TYPES: "Microsoft.Compute/skus"},
-    "azure retail": {Kind.PRICES: "/retail/prices"},
+    "gcp": {
+        PartKind.PRICES: "/skus",
+        PartKind.TYPES: "/aggregated/machineTypes",
+        PartKind.RATES: "/capacityHistory",
+    },
+    "azure": {PartKind.PRICES: "ResourceGraph", PartKind.TYPES: "Microsoft.Compute/skus"},
+    "azure retail": {PartKind.PRICES: "/retail/prices"},
 }
 
 
@@ -121,14 +125,14 @@ def failures(report: FetchReport) -> list[FeedError]:
 
 def test_everything_that_is_listed_is_stored(cloud: Cloud) -> None:
     report, store = cloud.fetched()
-    assert report.complete, failures(report)
+    assert report.is_complete, failures(report)
     check(store, cloud.expected)
 
 
 def test_a_second_fetch_finds_nothing_new(cloud: Cloud) -> None:
     _, store = cloud.fetched()
     report, store = cloud.fetched(store)
-    assert report.complete
+    assert report.is_complete
     assert sum(part.new for part in report.parts) == 0
     check(store, cloud.expected)
 
@@ -146,7 +150,9 @@ def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
     _, store = cloud.fetched(**narrowing)
     places = {*regions, *(zone[:-2] for zone in regions if zone.count("-") == 2)}
     expected = cloud.expected.prices
-    asked = {(of_some(key[0], True), *key[1:]) for key in expected if key[1] in places and key[2] in some}
+    asked = {
+        (narrowed_source(key[0], True), *key[1:]) for key in expected if key[1] in places and key[2] in some
+    }
     assert {(source, m.zone, m.instance_type, at) for (source, m, at) in store.prices} == asked
     assert asked
     assert {m.instance_type for m, _ in store.rates} <= set(some)
@@ -167,7 +173,7 @@ def test_throttled_answers_are_asked_for_again(cloud: Cloud, headers: Mapping[st
     for kind in cloud.paths:
         cloud.fail(kind, cloud.refusal(429, headers=headers), times=2)
     report, store = cloud.fetched()
-    assert report.complete, failures(report)
+    assert report.is_complete, failures(report)
     check(store, cloud.expected)
     assert len(cloud.naps) >= 2 * len(cloud.paths)
     assert set(cloud.naps) == {7.0} if headers else 7.0 not in cloud.naps
@@ -177,13 +183,13 @@ def test_a_connection_that_breaks_in_the_middle_of_a_page_loses_nothing(cloud: C
     for kind in cloud.paths:
         cloud.fail(kind, None, skip=1)
     report, store = cloud.fetched()
-    assert report.complete, failures(report)
+    assert report.is_complete, failures(report)
     check(store, cloud.expected)
     assert len(cloud.naps) == len(cloud.paths)
 
 
 def test_whoever_throttles_for_ever_is_reported(cloud: Cloud) -> None:
-    path = cloud.paths[Kind.PRICES]
+    path = cloud.paths[PartKind.PRICES]
     cloud.server.faults += [Fault(path, cloud.refusal(429))] * 1000
     report, _ = cloud.fetched()
     named = [*failures(report), *(error for _, error in report.unavailable)]
@@ -194,7 +200,7 @@ def test_a_server_that_fails_is_asked_again(cloud: Cloud) -> None:
     for kind in cloud.paths:
         cloud.fail(kind, cloud.refusal(503), times=2)
     report, store = cloud.fetched()
-    assert report.complete, failures(report)
+    assert report.is_complete, failures(report)
     check(store, cloud.expected)
 
 
@@ -217,7 +223,7 @@ def test_an_azure_without_a_login_is_unavailable() -> None:
             raise ClientAuthenticationError("tried everything\nat length")
 
     feed = AzureFeed(lambda: NOW, AzureSettings(credentials=Nobody(), endpoint="https://127.0.0.1:1"))
-    ((_, error),) = fetch([feed], MemoryStore()).unavailable
+    ((_, error),) = fetch_all([feed], MemoryStore()).unavailable
     assert isinstance(error, FeedUnavailable)
     assert "tried everything)" in str(error)
     assert "az login" in str(error)
@@ -229,7 +235,7 @@ def test_credentials_that_expire_on_the_way_keep_what_was_stored() -> None:
     report, store = cloud.fetched()
     assert any(isinstance(error, CredentialsExpired) for error in failures(report))
     report, store = cloud.fetched(store)
-    assert report.complete
+    assert report.is_complete
     check(store, cloud.expected)
 
 
@@ -242,7 +248,7 @@ def test_a_region_goes_on_where_it_was_throttled() -> None:
     throttled = cloud.refusal(429)
     cloud.server.faults += [Fault("/advice", throttled, skip=30), *[Fault("/advice", throttled)] * 5]
     report, store = cloud.fetched()
-    assert report.complete, failures(report)
+    assert report.is_complete, failures(report)
     assert sum(part.retries for part in report.parts) > 0
     check(store, cloud.expected)
     asked = sum("/advice" in request.path for request in cloud.server.requests)
@@ -280,9 +286,9 @@ def test_one_subscription_refused_leaves_the_others() -> None:
 
 def test_a_quota_that_is_hidden_behind_403_is_waited_for() -> None:
     cloud = Cloud("gcp")
-    cloud.fail(Kind.RATES, cloud.refusal(403, reason="rateLimitExceeded"))
+    cloud.fail(PartKind.RATES, cloud.refusal(403, reason="rateLimitExceeded"))
     report, store = cloud.fetched()
-    assert report.complete
+    assert report.is_complete
     check(store, cloud.expected)
 
 
@@ -292,16 +298,16 @@ def test_a_used_up_quota_is_waited_for_before_the_next_question() -> None:
     cloud = Cloud("azure")
     cloud.server = microsoft.server()
     report, _ = cloud.fetched()
-    assert report.complete
+    assert report.is_complete
     pages = sum("ResourceGraph" in request.path for request in cloud.server.requests)
     assert cloud.naps == [3.0] * (pages - 3)  # not after the last page of the three queries
 
 
 def test_a_quota_header_says_how_long_to_wait() -> None:
     cloud = Cloud("azure")
-    cloud.fail(Kind.PRICES, cloud.refusal(429, headers={"x-ms-user-quota-resets-after": "00:00:04"}))
+    cloud.fail(PartKind.PRICES, cloud.refusal(429, headers={"x-ms-user-quota-resets-after": "00:00:04"}))
     report, store = cloud.fetched()
-    assert report.complete
+    assert report.is_complete
     assert list(cloud.naps) == [4.0]
     check(store, cloud.expected)
 

@@ -22,18 +22,18 @@ from hypothesis import strategies as st
 
 from pricing_data.feeds.azure import rows
 from pricing_data.feeds.base import Feed
-from pricing_data.feeds.fetch import Patience, fetch
+from pricing_data.feeds.fetch import FetchPatience, fetch_all
 from pricing_data.feeds.gcp.client import Month
 from pricing_data.feeds.gcp.skus import (
     Component,
-    Shape,
+    MachineShape,
+    Resource,
     Sku,
     Usage,
-    What,
     component_of,
+    component_timelines,
     gpu_model,
     price_steps,
-    timelines,
 )
 from pricing_data.feeds.quarantine import NotUnderstood
 from pricing_data.model.units import Instant, parse_instant
@@ -94,9 +94,9 @@ def test_recorded_spot_prices_are_the_sums_of_their_components(recorded_data: Pa
             name = f"Spot Preemptible {_WORDS.get(family, family.upper())} Instance {what} running in Iowa"
             known.append(Sku(name, name, Usage.SPOT, unit, ("us-central1",), ((NOW, round(dollars * 1e9)),)))
         wanted.update({name: shapes[name] for name in names})
-    components, checked = timelines(known), 0
+    components, checked = component_timelines(known), 0
     for name, row in wanted.items():
-        shape = Shape(name, max(1, round(float(row["cpu"]))), round(float(row["ram"]) * 1024))
+        shape = MachineShape(name, max(1, round(float(row["cpu"]))), round(float(row["ram"]) * 1024))
         ((_, price),) = price_steps(shape, "us-central1", Usage.SPOT, components)
         assert price == pytest.approx(prices[name], rel=2e-4), name
         checked += 1
@@ -117,7 +117,7 @@ def test_a_recorded_poll_of_azure_comes_back_row_by_row(recorded_data: Path) -> 
     cloud = AzureCloud(retail=[item(s, r, p, spot=True) for (r, s), p in seen.items()], page_size=1000)
     store = MemoryStore()
     with cloud.server().running() as address:
-        assert fetch([retail_feed(address, Naps())], store).complete
+        assert fetch_all([retail_feed(address, Naps())], store).is_complete
     found = {(market.region, market.instance_type): price for (_, market, _), price in store.prices.items()}
     assert found == seen
     assert len(found) > 3000
@@ -126,13 +126,13 @@ def test_a_recorded_poll_of_azure_comes_back_row_by_row(recorded_data: Path) -> 
 @pytest.mark.parametrize(
     ("description", "component"),
     [
-        ("N2 Instance Core running in Americas", Component(What.CORE, "n2")),
-        ("Preemptible E2 Instance Core running in Virginia", Component(What.CORE, "e2")),
-        ("Spot Preemptible N1 Predefined Instance Ram running in Iowa", Component(What.RAM, "n1")),
-        ("Compute optimized Core running in Iowa", Component(What.CORE, "c2")),
-        ("Spot Preemptible C4A Arm Instance Ram running in Iowa", Component(What.RAM, "c4a")),
-        ("RTX 6000 96GB running in Iowa", Component(What.GPU, gpu_model("nvidia-rtx-6000-96gb"))),
-        ("H200 141GB GPU running in Netherlands", Component(What.GPU, gpu_model("nvidia-h200-141gb"))),
+        ("N2 Instance Core running in Americas", Component(Resource.CORE, "n2")),
+        ("Preemptible E2 Instance Core running in Virginia", Component(Resource.CORE, "e2")),
+        ("Spot Preemptible N1 Predefined Instance Ram running in Iowa", Component(Resource.RAM, "n1")),
+        ("Compute optimized Core running in Iowa", Component(Resource.CORE, "c2")),
+        ("Spot Preemptible C4A Arm Instance Ram running in Iowa", Component(Resource.RAM, "c4a")),
+        ("RTX 6000 96GB running in Iowa", Component(Resource.GPU, gpu_model("nvidia-rtx-6000-96gb"))),
+        ("H200 141GB GPU running in Netherlands", Component(Resource.GPU, gpu_model("nvidia-h200-141gb"))),
         ("N2D AMD Custom Instance Core running in Americas", None),
         ("Sole Tenancy Instance Ram running in Americas", None),
         ("Commitment v1: A2 Core in Americas for 1 Year", None),
@@ -169,7 +169,7 @@ def test_a_past_month_tells_when_a_price_changed() -> None:
     cloud.months = {"2026-10": skus}
     store = MemoryStore()
     with cloud.server().running() as address:
-        assert fetch([gcp_feed(address, Naps(), past_months=1)], store).complete
+        assert fetch_all([gcp_feed(address, Naps(), past_months=1)], store).is_complete
     steps = {at: price for (source, _, at), price in store.prices.items() if "month" in source}
     assert steps == {days[1]: 0.028, days[2]: 0.048, days[3]: 0.056}
     assert {row.valid_from: row.price for row in store.on_demand.values()} == steps
@@ -179,7 +179,7 @@ def test_a_price_in_another_currency_is_refused() -> None:
     cloud = GcpCloud(types={"r1-a": [machine_type("n2-standard-2", 2, 8192, None)]})
     cloud.skus = [sku("N2 Instance Core running in x", "OnDemand", "h", 1, ["r1"], currency="EUR")]
     with cloud.server().running() as address:
-        report = fetch([gcp_feed(address, Naps())], MemoryStore())
+        report = fetch_all([gcp_feed(address, Naps())], MemoryStore())
     (error,) = (part.failure for part in report.parts if part.failure is not None)
     assert "EUR" in str(error)
 
@@ -187,7 +187,7 @@ def test_a_price_in_another_currency_is_refused() -> None:
 def test_months_stay_inside_the_pacific_month() -> None:
     month = Month(2026, 12)
     assert (str(month.begin), str(month.end)) == ("2026-12-01 08:00:00+00:00", "2027-01-01 07:00:00+00:00")
-    assert str(Month(2026, 1).before) == "2025-12"
+    assert str(Month(2026, 1).previous_month) == "2025-12"
     assert Month.parse("2026-03") == Month(2026, 3)
 
 
@@ -198,7 +198,7 @@ def test_the_time_of_a_price_may_have_several_names(name: str) -> None:
         "location": "East US",
         "spotPrices": [{"priceUSD": 0.5, name: "2026-11-01"}],
     }
-    market, steps, unread = rows.price_history(row)
+    market, steps, unread = rows.parse_price_history(row)
     assert (market.region, market.instance_type) == ("eastus", "Standard_D2s_v5")
     assert (steps, unread) == ([(parse_instant("2026-11-01"), 0.5)], [])
 
@@ -208,7 +208,7 @@ def test_rows_that_nobody_understands_are_kept_as_they_came() -> None:
     row = {"skuName": "standard_d2s_v5", "location": "eastus", "spotPrices": [point]}
     cloud = AzureCloud(prices=[row])
     with cloud.server().running() as address:
-        report = fetch([azure_feed(address, Naps(), subscriptions=("none",))], MemoryStore())
+        report = fetch_all([azure_feed(address, Naps(), subscriptions=("none",))], MemoryStore())
     (error,) = (part.failure for part in report.parts if part.part.name == "history")
     assert json.dumps(point, sort_keys=True) in str(error)
 
@@ -218,7 +218,7 @@ def test_some_rows_that_nobody_understands_are_told_and_do_not_keep_the_others_b
     cloud = AzureCloud(prices=[{"skuName": "standard_d2s_v5", "location": "eastus", "spotPrices": points}])
     store = MemoryStore()
     with cloud.server().running() as address:
-        report = fetch([azure_feed(address, Naps(), subscriptions=("none",))], store)
+        report = fetch_all([azure_feed(address, Naps(), subscriptions=("none",))], store)
     (part,) = (part for part in report.parts if part.part.name == "history")
     assert len(store.prices) == 1
     assert (part.done, part.new, part.quarantined) == (True, 1, 1)
@@ -230,7 +230,7 @@ def test_an_odd_item_of_the_price_list_is_told_and_does_not_keep_the_others_back
     cloud = AzureCloud(retail=[item("Standard_D2s_v5", "eastus", 0.1, spot=True), odd])
     store = MemoryStore()
     with cloud.server().running() as address:
-        report = fetch([retail_feed(address, Naps())], store)
+        report = fetch_all([retail_feed(address, Naps())], store)
     assert [market.instance_type for _, market, _ in store.prices] == ["Standard_D2s_v5"]
     prices, on_demand = report.parts
     assert prices.done
@@ -244,7 +244,7 @@ def test_a_zone_that_does_not_answer_is_told() -> None:
     google.unreachable = ("zones/us-central1-b",)
     store = MemoryStore()
     with google.server().running() as address:
-        report = fetch([gcp_feed(address, Naps())], store)
+        report = fetch_all([gcp_feed(address, Naps())], store)
     (failure,) = (part.failure for part in report.parts if part.failure is not None)
     assert "zones/us-central1-b" in str(failure)
     assert store.types
@@ -256,7 +256,7 @@ def test_a_zone_that_does_not_answer_is_told() -> None:
 )
 def test_bands_are_shares_an_hour(band: str, low: float, high: float) -> None:
     row = {"skuName": "standard_d2s_v5", "location": "eastus", "spotEvictionRate": band}
-    rate = rows.eviction_rate(row, NOW)
+    rate = rows.parse_eviction_rate(row, NOW)
     assert (rate.low, rate.high, float(rate.per_s)) == (low, high, 3600.0)
     assert rate.end - rate.begin == 28 * 86_400
 
@@ -265,7 +265,7 @@ def test_bands_are_shares_an_hour(band: str, low: float, high: float) -> None:
 def test_a_band_that_is_none_is_not_understood(band: str) -> None:
     row = {"skuName": "standard_d2s_v5", "location": "eastus", "spotEvictionRate": band}
     with pytest.raises(NotUnderstood):
-        rows.eviction_rate(row, NOW)
+        rows.parse_eviction_rate(row, NOW)
 
 
 @pytest.mark.parametrize(
@@ -308,14 +308,14 @@ _odd_rows = st.fixed_dictionaries(
 @given(_odd_items)
 def test_any_item_of_the_price_list_is_understood_left_out_or_refused(odd: dict[str, Any]) -> None:
     with contextlib.suppress(NotUnderstood):
-        found = rows.retail(odd, NOW)
+        found = rows.parse_retail(odd, NOW)
         assert found is None or not math.isnan(found.price)
 
 
 @settings(max_examples=150, deadline=None)
 @given(_odd_rows)
 def test_any_row_of_resource_graph_is_understood_or_refused(odd: dict[str, Any]) -> None:
-    for reader in (rows.price_history, lambda row: rows.eviction_rate(row, NOW)):
+    for reader in (rows.parse_price_history, lambda row: rows.parse_eviction_rate(row, NOW)):
         with contextlib.suppress(NotUnderstood):
             reader(odd)
 
@@ -358,18 +358,18 @@ def test_broken_bytes_on_the_wire_raise_nothing_and_lose_nothing(name: str, camp
         sound[request.path.split("?")[0]] = reply.body
         return reply
 
-    at_once = Patience(first_wait_s=0.0, longest_wait_s=0.0)
+    at_once = FetchPatience(first_wait_s=0.0, longest_wait_s=0.0)
     with server.running() as address:
         server.answer = recorded
-        fetch([feed(address, Naps())], complete := MemoryStore())
+        fetch_all([feed(address, Naps())], complete := MemoryStore())
         server.answer = whole
         bodies = {path: _broken_bodies(place, body) for place, (path, body) in enumerate(sound.items())}
         for _ in range(rounds):
             server.faults = [Fault(path, Reply(body=next(broken))) for path, broken in bodies.items()]
             store = MemoryStore()
-            fetch([feed(address, Naps())], store, patience=at_once)
+            fetch_all([feed(address, Naps())], store, patience=at_once)
             server.faults = []
-            assert fetch([feed(address, Naps())], store, patience=at_once).complete
+            assert fetch_all([feed(address, Naps())], store, patience=at_once).is_complete
             assert complete.prices.keys() <= store.prices.keys()
     assert len(complete.prices) > 0
     assert {key[0] for key in expected.prices} >= {source for source, _, _ in complete.prices}
@@ -396,7 +396,7 @@ def test_a_missing_sdk_is_said_and_keeps_nobody_else(
     store = MemoryStore()
     with cloud.server().running() as address:
         feed = (gcp_feed if extra == "gcp" else azure_feed)(address, Naps())
-        report = fetch([feed, retail_feed(address, Naps())], store)
+        report = fetch_all([feed, retail_feed(address, Naps())], store)
     ((name, error),) = report.unavailable
     assert name == extra
     assert f"pip install 'spotctl[{extra}]'" in str(error)
@@ -405,4 +405,7 @@ def test_a_missing_sdk_is_said_and_keeps_nobody_else(
 
 def test_an_instant_before_all_components_has_no_price() -> None:
     core = Sku("a", "N2 Instance Core running in x", Usage.SPOT, "h", ("r1",), ((Instant(5), 10),))
-    assert price_steps(Shape("n2-standard-2", 2, 8192), "r1", Usage.SPOT, timelines([core])) == ()
+    assert (
+        price_steps(MachineShape("n2-standard-2", 2, 8192), "r1", Usage.SPOT, component_timelines([core]))
+        == ()
+    )

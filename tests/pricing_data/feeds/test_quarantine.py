@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pricing_data.feeds.base import Feed
-from pricing_data.feeds.fetch import FetchReport, fetch
+from pricing_data.feeds.fetch import FetchReport, fetch_all
 from pricing_data.formats.quality import Flaw
 from pricing_data.store.store import PriceStore
 from tests.fakes.servers import FakeServer
@@ -62,18 +62,18 @@ def odd(request: pytest.FixtureRequest) -> Odd:
 
 def fetched(odd: Odd, store: PriceStore, **settings: Any) -> FetchReport:
     with odd.server.running() as address:
-        return fetch([odd.feed(address, Naps(), **settings)], store)
+        return fetch_all([odd.feed(address, Naps(), **settings)], store)
 
 
 def not_understood(store: PriceStore) -> list[str]:
-    return [row.text for row in store.quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
+    return [row.text for row in store.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
 
 
 def test_they_stand_in_the_quarantine_once_however_often_they_are_fetched(odd: Odd, tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     for count in (len(odd.texts), 0):
         report = fetched(odd, store)
-        assert report.complete, "odd rows keep no part from being whole"
+        assert report.is_complete, "odd rows keep no part from being whole"
         assert sum(part.quarantined for part in report.parts) >= count
         aside = not_understood(store)
         assert len(aside) == len(odd.texts)

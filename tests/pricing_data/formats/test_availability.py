@@ -129,8 +129,8 @@ def test_what_was_known_is_what_looks_until_then_say(up: list[bool], seen: int) 
     """Cutting the spells at a look says what reading only the looks until then would have said."""
     times = NOON + 60 * np.arange(len(up))
     until = min(seen, len(up) - 1)
-    known = Spells.probed(times, up, 100).as_of(Instant(int(times[until])))
-    alone = Spells.probed(times[: until + 1], up[: until + 1], 100)
+    known = Spells.from_probes(times, up, 100).as_of(Instant(int(times[until])))
+    alone = Spells.from_probes(times[: until + 1], up[: until + 1], 100)
     there = alone.ends > alone.begins
     assert known.begins.tolist() == alone.begins[there].tolist()
     assert known.ends.tolist() == alone.ends[there].tolist()
@@ -138,7 +138,7 @@ def test_what_was_known_is_what_looks_until_then_say(up: list[bool], seen: int) 
 
 
 def test_the_market_is_as_old_as_its_spell_and_machines_are_as_old_as_they_are() -> None:
-    probes = Spells.of([0, 5000], [4000, 9000], [True, False])
+    probes = Spells.from_columns([0, 5000], [4000, 9000], [True, False])
     assert float(probes.kept_s(Instant(10_000))) == 5000
     assert not probes.kept_s(Instant(11_000)), "nobody looked for more than half an hour"
     assert not probes.with_spell(6000, 9000, False).kept_s(Instant(10_000))
@@ -148,10 +148,10 @@ def test_observations_are_values() -> None:
     none = Observations()
     one = none.with_spell(MARKET, 10, 20, True)
     assert none.markets == ()
-    assert one.beside(one).spells(MARKET).begins.tolist() == [10, 10]
+    assert one.merge_with(one).spells(MARKET).begins.tolist() == [10, 10]
     with pytest.raises(ValueError, match="before it begins"):
         one.with_spell(MARKET, 10, 9, True)
     with pytest.raises(ValueError, match="expected one"):
-        Spells.of([1], [2, 3], [True])
+        Spells.from_columns([1], [2, 3], [True])
     with pytest.raises(ValueError, match="strictly increase"):
-        Spells.probed([1, 1], [True, True], 10)
+        Spells.from_probes([1, 1], [True, True], 10)

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from pricing_data.errors import TraceError
 from pricing_data.formats.availability import read_availability
-from pricing_data.formats.batches import Lifetime, LifetimeBatch, Probe, ProbeBatch
-from pricing_data.formats.capacity_rows import observations, read_sightings
-from pricing_data.formats.csv_columns import Table
+from pricing_data.formats.batches import LifetimeBatch, MachineLifetime, Probe, ProbeBatch
+from pricing_data.formats.capacity_rows import build_observations, read_sightings
+from pricing_data.formats.csv_columns import CsvTable
 from pricing_data.formats.quality import Flaw
 from pricing_data.model.capacity_spells import Spells
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, format_instant, parse_instant
 from pricing_data.store.importing import import_file
-from pricing_data.store.rows import seen
-from pricing_data.store.store import Added, PriceStore
+from pricing_data.store.rows import read_observations
+from pricing_data.store.store import AddedRows, PriceStore
 from tests.pricing_data.store.test_store_kills import IMPORT, ended
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
@@ -70,11 +70,11 @@ def test_what_a_file_says_comes_back_and_a_second_import_adds_nothing(tmp_path: 
     store = PriceStore(tmp_path / "store")
     done = import_file(store, path, NOW)
     assert done.rows_read == 14
-    assert done.added == Added(new=8, known=1, quarantined=5)
+    assert done.added == AddedRows(new=8, known=1, quarantined=5)
     assert (done.first, done.last) == (parse_instant("1970-03-02T12:00:00Z"), NOON + 7 * 600)
     found = {finding.kind: finding.count for finding in store.findings()}
     assert found == dict.fromkeys((Flaw.FUTURE, Flaw.COUNT, Flaw.OTHER_COUNT, Flaw.FIELDS, Flaw.TIME), 1)
-    assert import_file(store, path, NOW).added == Added(0, 14, 0)
+    assert import_file(store, path, NOW).added == AddedRows(0, 14, 0)
     alone = read_availability(written(tmp_path, "good.csv", [PROBES, *good])).observations
     kept = PriceStore(tmp_path / "store").observations()
     assert kept.markets == (MARKET,)
@@ -105,10 +105,10 @@ def test_machines_that_are_alike_are_as_many_and_those_still_running_are_replace
     """Three machines begin at once; when the log is written again one was lost and one more began."""
     store = PriceStore(tmp_path / "store")
     early = [LIVES, life_line(0, 3600, 0), life_line(0, 3600, 0), life_line(0, 1800, 1)]
-    assert import_file(store, written(tmp_path, "lives.csv", early), NOW).added == Added(3, 0, 0)
+    assert import_file(store, written(tmp_path, "lives.csv", early), NOW).added == AddedRows(3, 0, 0)
     late = [LIVES, early[3], life_line(0, 7200, 0), life_line(0, 5400, 1), life_line(7200, 7200, 0)]
     done = import_file(store, written(tmp_path, "lives.csv", late), NOW)
-    assert done.added == Added(3, 1, 0)
+    assert done.added == AddedRows(3, 1, 0)
     assert sorted(rows(store.observations().spells(MARKET))) == [
         (0, 1800, True),
         (0, 5400, True),
@@ -133,7 +133,7 @@ def test_the_order_and_number_of_imports_do_not_matter(
 ) -> None:
     probes = [Probe(MARKET, Instant(NOON + 60 * at), found) for at, found in looks]
     machines = [
-        Lifetime(OTHER, Instant(NOON + begin), Instant(NOON + begin + span), lost)
+        MachineLifetime(OTHER, Instant(NOON + begin), Instant(NOON + begin + span), lost)
         for begin, span, lost in lives
     ]
     batches: list[ProbeBatch | LifetimeBatch] = [
@@ -154,7 +154,9 @@ def test_the_order_and_number_of_imports_do_not_matter(
     )
     assert first == second
     assert len(stores[0].observations().spells(OTHER)) == len(machines)
-    least = seen([(*_names(p.market), "a", p.at, p.available, p.at) for p in probes], [], None, 1)
+    least = read_observations(
+        [(*_names(p.market), "a", p.at, p.available, p.at) for p in probes], [], None, 1
+    )
     assert rows(stores[0].observations().spells(MARKET)) == rows(least.spells(MARKET))
 
 
@@ -172,14 +174,14 @@ def test_whatever_a_row_holds_it_is_a_sighting_or_flawed(header: str, fields: li
     text = io.StringIO()
     csv.writer(text).writerows([header.split(","), *fields])
     try:
-        table = Table.parse("file", text.getvalue().splitlines())
+        table = CsvTable.parse("file", text.getvalue().splitlines())
     except TraceError:
         return
     found = read_sightings(table, NOW)
     flawed = sum(len(lines) for lines in found.flawed.values())
-    assert len(found.probes) + len(found.lifetimes) + flawed == table.count
+    assert len(found.probes) + len(found.lifetimes) + flawed == table.row_count
     assert all(life.begin <= life.end <= NOW for life in found.lifetimes)
-    observations(found.probes, found.lifetimes)
+    build_observations(found.probes, found.lifetimes)
 
 
 def _names(market: Market) -> tuple[str, ...]:
@@ -194,7 +196,7 @@ def test_a_killed_import_left_all_of_its_probes_or_none(tmp_path: Path) -> None:
     random, counts = Random(20230301), set()
     for number in range(3):
         command[3] = str(tmp_path / f"store-{number}")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         time.sleep(random.uniform(0.05, 0.6))

@@ -46,7 +46,7 @@ def _read(path: Path, large: int) -> Recording | str:
     """What is in the file, or what is said of it. ``large``: bytes from which on pandas may read it."""
     name = str(path)
     try:
-        return sort_markets(price_rows(read_table(path, name, HOLDS, large), name)).pick(None)
+        return sort_markets(price_rows(read_table(path, name, HOLDS, large), name)).pick_markets(None)
     except TraceError as error:
         return str(error)
 
@@ -96,7 +96,7 @@ def test_a_choice_of_markets_is_the_same_before_and_after_sorting_out(
     def picked(early: bool) -> Recording | str:
         table = read_table(path, str(path), HOLDS, large=0)
         try:
-            return sort_markets(price_rows(table, str(path), only=only if early else None)).pick(only)
+            return sort_markets(price_rows(table, str(path), only=only if early else None)).pick_markets(only)
         except TraceError as error:
             return str(error)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.formats.quality import EXAMPLES_KEPT, Flaw, Rows, finding, sort_out
+from pricing_data.formats.quality import EXAMPLES_KEPT, Flaw, ParsedRows, make_finding, sort_rows
 
 Row = tuple[int, int, float, bool]
 """(market code, time, price, listed)"""
@@ -17,8 +17,8 @@ _BAD_PRICES = st.sampled_from([-0.1, 0.0, float("nan"), float("inf"), -float("in
 _BAD = st.tuples(st.integers(0, 2), st.integers(0, 20), _BAD_PRICES, st.just(True))
 
 
-def columns(rows: list[Row]) -> Rows:
-    return Rows(
+def columns(rows: list[Row]) -> ParsedRows:
+    return ParsedRows(
         lines=np.arange(2, len(rows) + 2),
         codes=np.array([row[0] for row in rows], np.int64),
         times=np.array([row[1] for row in rows], np.int64),
@@ -45,7 +45,7 @@ def expected_steps(rows: list[Row]) -> dict[int, list[tuple[int, float]]]:
 @given(st.lists(st.one_of(_GOOD, _UNLISTED, _BAD), max_size=40))
 @settings(max_examples=200)
 def test_rows_are_sorted_out_as_a_plain_reading_would(rows: list[Row]) -> None:
-    result = sort_out(columns(rows))
+    result = sort_rows(columns(rows))
     found = {
         code: list(zip(steps.series.times.tolist(), steps.series.prices.tolist(), strict=True))
         for code, steps in result.steps.items()
@@ -56,9 +56,9 @@ def test_rows_are_sorted_out_as_a_plain_reading_would(rows: list[Row]) -> None:
 @given(st.lists(st.one_of(_GOOD, _UNLISTED, _BAD), max_size=40))
 @settings(max_examples=200)
 def test_every_row_is_counted_once(rows: list[Row]) -> None:
-    result = sort_out(columns(rows))
+    result = sort_rows(columns(rows))
     quarantined = [
-        line for flaw, lines in result.flaws.items() if flaw.quarantines for line in lines.tolist()
+        line for flaw, lines in result.flaws.items() if flaw.is_quarantining for line in lines.tolist()
     ]
     assert len(quarantined) == len(set(quarantined))
     counted = result.used + result.heartbeats + result.duplicates + result.unlisted
@@ -71,25 +71,25 @@ def test_the_order_of_rows_does_not_matter(rows: list[Row], random: object) -> N
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert expected_steps(rows) == {
         code: list(zip(steps.series.times.tolist(), steps.series.prices.tolist(), strict=True))
-        for code, steps in sort_out(columns(shuffled)).steps.items()
+        for code, steps in sort_rows(columns(shuffled)).steps.items()
     }
-    assert Flaw.UNORDERED not in sort_out(columns(sorted(rows, key=lambda row: row[1]))).flaws
-    assert Flaw.UNORDERED not in sort_out(columns(sorted(rows))).flaws
+    assert Flaw.UNORDERED not in sort_rows(columns(sorted(rows, key=lambda row: row[1]))).flaws
+    assert Flaw.UNORDERED not in sort_rows(columns(sorted(rows))).flaws
 
 
 def test_only_rows_that_go_back_within_their_market_are_out_of_order() -> None:
     rows = [(0, 10, 0.1, True), (1, 5, 0.1, True), (0, 9, 0.2, True), (0, 9, 0.2, True), (0, 11, 0.3, True)]
-    assert sort_out(columns(rows)).flaws[Flaw.UNORDERED].tolist() == [4, 5]
+    assert sort_rows(columns(rows)).flaws[Flaw.UNORDERED].tolist() == [4, 5]
 
 
 def test_a_market_that_returns_after_it_was_gone_is_seen_to() -> None:
     rows = [(0, 1, 0.0, False), (0, 2, 0.1, True), (0, 3, 0.0, False), (0, 4, 0.1, True)]
-    steps = sort_out(columns(rows)).steps[0]
+    steps = sort_rows(columns(rows)).steps[0]
     assert steps.series.times.tolist() == [2, 4]
     assert steps.delisted.tolist() == [3]  # never having been listed is not a loss
 
 
 def test_a_finding_quotes_the_first_few_rows() -> None:
-    found = finding(Flaw.ZERO, range(20, 2, -1), lambda line: f"row {line}")
+    found = make_finding(Flaw.ZERO, range(20, 2, -1), lambda line: f"row {line}")
     assert (found.count, len(found.examples)) == (18, EXAMPLES_KEPT)
     assert (found.examples[0].line, found.examples[0].text) == (3, "row 3")

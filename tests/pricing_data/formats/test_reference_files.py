@@ -11,8 +11,8 @@ from pricing_data.errors import TraceError
 from pricing_data.formats.quality import Flaw
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import Instant, parse_instant
-from pricing_data.store.importing import Imported, import_file
-from pricing_data.store.store import Added, PriceStore
+from pricing_data.store.importing import ImportedFile, import_file
+from pricing_data.store.store import AddedRows, PriceStore
 
 NOW = parse_instant("2026-11-20")
 THEN = parse_instant("2021-05-30")
@@ -54,7 +54,7 @@ RECORDED = {
 """And how many of their rows say nothing that can be used."""
 
 
-def imported(text: str, folder: Path, as_of: Instant | None = THEN) -> tuple[Imported, PriceStore]:
+def imported(text: str, folder: Path, as_of: Instant | None = THEN) -> tuple[ImportedFile, PriceStore]:
     (folder / "facts.csv").write_text(text)
     store = PriceStore(folder / "store")
     return import_file(store, folder / "facts.csv", NOW, as_of=as_of, source="mine"), store
@@ -71,18 +71,18 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
     added, left_out = result.added, result.rows_left_out
     assert result.rows_read == int(expected["rows"])
     assert result.rows_read == added.new + added.known + added.quarantined + left_out
-    assert added.quarantined == len(store.quarantined()) == unusable
+    assert added.quarantined == len(store.list_quarantined()) == unusable
     first, last = (
         None if not at else parse_instant(at) for at in (expected["first_time"], expected["last_time"])
     )
     assert (result.first, result.last) == (first, last)
     again = import_file(store, recorded_data / file, NOW, as_of=THEN).added
-    assert again == Added(0, result.rows_read - left_out, 0)
+    assert again == AddedRows(0, result.rows_read - left_out, 0)
 
 
 def test_bands_are_rates_of_the_month_behind(tmp_path: Path) -> None:
     result, store = imported(BANDS, tmp_path, as_of=None)
-    assert (result.added, result.rows_left_out) == (Added(2, 0, 0), 1)
+    assert (result.added, result.rows_left_out) == (AddedRows(2, 0, 0), 1)
     rates = [rate for _, rate in store.rates()]
     assert {rate.market for rate in rates} == {Market("aws", "us-east-1", "us-east-1", "m5.large")}
     assert [(rate.low, rate.high) for rate in rates] == [(0.0, 0.05), (0.2, 1.0)]
@@ -119,8 +119,8 @@ def test_types_are_in_the_catalogue(
 @pytest.mark.parametrize(("text", "name"), [(SIZES, "p9.24xlarge"), (AZURE_TYPES, "Standard_NC96_v9")])
 def test_nobody_guesses_how_many_gpus_a_type_has(tmp_path: Path, text: str, name: str) -> None:
     result, store = imported(text, tmp_path)
-    assert result.added == Added(1, 0, 1)
-    assert f"how many GPUs it has is not said: {name}" in store.quarantined()[0].text
+    assert result.added == AddedRows(1, 0, 1)
+    assert f"how many GPUs it has is not said: {name}" in store.list_quarantined()[0].text
     assert store.catalogue().instance_type("aws", name) is None
 
 
@@ -137,8 +137,8 @@ def test_a_row_that_says_nothing_keeps_no_other_back(
     tmp_path: Path, good: str, bad: str, reason: str
 ) -> None:
     result, store = imported(BANDS.replace(good, bad), tmp_path)
-    assert (result.rows_read, result.added) == (3, Added(1, 0, 1))
-    assert reason in store.quarantined()[0].text
+    assert (result.rows_read, result.added) == (3, AddedRows(1, 0, 1))
+    assert reason in store.list_quarantined()[0].text
 
 
 @pytest.mark.parametrize("text", [LISTED, AWS_TYPES, SIZES, AZURE_TYPES, GCP_TYPES])
@@ -158,10 +158,10 @@ def test_a_polled_log_states_on_demand_prices_too(tmp_path: Path) -> None:
         "2024-02-05T00:00:00Z,n9,us-east1,0.1,0.3",
     ]
     result, store = imported("\n".join(lines), tmp_path)
-    assert (result.rows_read, result.added, result.list_prices) == (6, Added(5, 0, 1), Added(3, 0, 1))
-    held = store.catalogue().caps("gcp", "us-east1", "n9")
+    assert (result.rows_read, result.added, result.list_prices) == (6, AddedRows(5, 0, 1), AddedRows(3, 0, 1))
+    held = store.catalogue().list_price_caps("gcp", "us-east1", "n9")
     assert [price for _, price in held] == [1.0, 2.0, 0.1]
-    assert Flaw.NOT_FINITE in {row.reason for row in store.quarantined()}, "free is no price"
+    assert Flaw.NOT_FINITE in {row.reason for row in store.list_quarantined()}, "free is no price"
     assert [at for at, _ in held] == [parse_instant(lines[row][:20]) for row in (1, 3, 6)]
     again = import_file(store, tmp_path / "facts.csv", NOW, source="mine")
-    assert (again.added, again.list_prices) == (Added(0, 6, 0), Added(0, 4, 0))
+    assert (again.added, again.list_prices) == (AddedRows(0, 6, 0), AddedRows(0, 4, 0))

@@ -157,7 +157,7 @@ def test_rows_tile_the_billed_time_and_nothing_is_negative(
     assert [charge.start for charge in charges] == borders[:-1]
     assert all(0 < charge.end - charge.start <= HOUR_S for charge in charges)
     assert all(charge.amount >= 0 and charge.refunded >= 0 for charge in charges)
-    assert all(charge.price == prices.at(charge.start) for charge in charges)
+    assert all(charge.price == prices.price_at(charge.start) for charge in charges)
     if charges:
         assert borders[-1] >= end
 
@@ -220,7 +220,7 @@ def test_a_run_splits_at_its_hours(
 def test_per_second_billing_agrees_with_counting_seconds(prices: Series, start: Instant, run_s: int) -> None:
     by_hour: dict[int, Decimal] = {}
     for second in range(run_s):
-        price = prices.at(Instant(start + second))
+        price = prices.price_at(Instant(start + second))
         assert price is not None
         by_hour[second // HOUR_S] = by_hour.get(second // HOUR_S, Decimal()) + Decimal(repr(float(price)))
     expected = [

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.model import rules, units
-from pricing_data.model.units import Instant, MicroUsd, format_instant, format_micros, later, micros
+from pricing_data.model.units import (
+    Instant,
+    MicroUsd,
+    format_instant,
+    format_micros,
+    seconds_after,
+    to_micros,
+)
 
 _INSTANTS = st.integers(min_value=0, max_value=4_000_000_000).map(Instant)
 
@@ -59,7 +66,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 @given(_INSTANTS, st.floats(min_value=0, max_value=1e6))
 def test_an_effect_is_never_early_and_less_than_a_second_late(at: Instant, seconds: float) -> None:
-    waited = later(at, seconds) - at
+    waited = seconds_after(at, seconds) - at
     assert waited - 1 < seconds <= waited
 
 
@@ -72,4 +79,4 @@ def test_micro_dollars_are_printed_exactly(amount: MicroUsd) -> None:
 
 
 def test_estimates_round_half_up() -> None:
-    assert micros(0.0000015) == 2
+    assert to_micros(0.0000015) == 2

@@ -15,7 +15,7 @@ from pricing_data.formats.quality import Flaw
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.units import Instant, parse_instant
 from pricing_data.store.importing import import_file
-from pricing_data.store.store import Added, PriceStore
+from pricing_data.store.store import AddedRows, PriceStore
 from tests.pricing_data.formats.test_recorded_traces import PRICE_FILES
 from tests.pricing_data.formats.test_reference_files import FACTS
 from tests.pricing_data.store.test_store import files
@@ -61,9 +61,9 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
     assert result.first == parse_instant(expected["first_time"])
     assert result.last == parse_instant(expected["last_time"])
     assert sum(market.rows for market in store.markets()) == added.new
-    assert len(store.quarantined()) == added.quarantined + result.list_prices.quarantined
+    assert len(store.list_quarantined()) == added.quarantined + result.list_prices.quarantined
     again = import_file(store, recorded_data / file, NOW).added
-    assert again == Added(0, result.rows_read - result.rows_left_out, 0)
+    assert again == AddedRows(0, result.rows_read - result.rows_left_out, 0)
 
 
 @pytest.mark.parametrize("file", SMALL)
@@ -72,7 +72,7 @@ def test_the_store_gives_the_steps_that_the_file_has(recorded_data: Path, tmp_pa
     import_file(store, recorded_data / file, NOW)
     history = store.history()
     assert history.markets == recording.history.markets
-    if not store.quarantined():
+    if not store.list_quarantined():
         for market in history.markets:
             assert history.series(market).times.tolist() == recording.history.series(market).times.tolist()
             assert history.series(market).prices.tolist() == recording.history.series(market).prices.tolist()
@@ -90,21 +90,21 @@ def test_the_order_of_files_does_not_matter(
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz"])
 def test_an_export_brings_everything_back(imported: PriceStore, tmp_path: Path, form: str) -> None:
     exported = tmp_path / f"all.{form}"
-    rows = imported.export(exported)
+    rows = imported.export_rows(exported)
     store = PriceStore(tmp_path / "store")
     result = import_file(store, exported, NOW)
-    assert (result.rows_read, result.added) == (rows, Added(rows, 0, 0))
+    assert (result.rows_read, result.added) == (rows, AddedRows(rows, 0, 0))
     mine, theirs = (
         {name: held for name, held in files(each.root).items() if name.endswith("rows.parquet")}
         for each in (store, imported)
     )
     assert mine == theirs
-    assert import_file(imported, exported, NOW).added == Added(0, rows, 0)
+    assert import_file(imported, exported, NOW).added == AddedRows(0, rows, 0)
 
 
 def test_lines_of_an_export_that_were_spoilt_keep_no_other_back(imported: PriceStore, tmp_path: Path) -> None:
     exported = tmp_path / "some.csv"
-    rows = imported.export(exported, [m.market for m in imported.markets(region="eu-west-1")])
+    rows = imported.export_rows(exported, [m.market for m in imported.markets(region="eu-west-1")])
     lines = exported.read_text().splitlines()
     spoils = {
         1: ("event stream", "hearsay"),
@@ -119,9 +119,11 @@ def test_lines_of_an_export_that_were_spoilt_keep_no_other_back(imported: PriceS
     exported.write_text("\n".join(lines))
     store = PriceStore(tmp_path / "store")
     result = import_file(store, exported, NOW)
-    assert (result.rows_read, result.added) == (rows, Added(rows - 5, 0, 5))
-    assert [row.text for row in store.quarantined()] == [f"line {n + 1}: {lines[n]}" for n in range(1, 6)]
-    assert import_file(store, exported, NOW).added == Added(0, rows, 0)
+    assert (result.rows_read, result.added) == (rows, AddedRows(rows - 5, 0, 5))
+    assert [row.text for row in store.list_quarantined()] == [
+        f"line {n + 1}: {lines[n]}" for n in range(1, 6)
+    ]
+    assert import_file(store, exported, NOW).added == AddedRows(0, rows, 0)
 
 
 def test_lines_that_are_no_rows_are_kept_too(tmp_path: Path) -> None:
@@ -136,19 +138,19 @@ def test_lines_that_are_no_rows_are_kept_too(tmp_path: Path) -> None:
     file.write_text("\n".join([HEADER, good, good, *bad, good.replace("2016", "2098")]) + "\n")
     store = PriceStore(tmp_path / "store")
     result = import_file(store, file, NOW, source="mine")
-    assert (result.rows_read, result.added, result.rows_left_out) == (7, Added(1, 1, 4), 1)
+    assert (result.rows_read, result.added, result.rows_left_out) == (7, AddedRows(1, 1, 4), 1)
     assert {found.kind for found in store.findings()} == {Flaw.TIME, Flaw.PRICE, Flaw.FIELDS, Flaw.FUTURE}
-    assert {row.source for row in store.quarantined()} == {"mine"}
+    assert {row.source for row in store.list_quarantined()} == {"mine"}
     again = import_file(store, file, Instant(NOW + 86400), source="mine").added
-    assert again == Added(0, 6, 0)
+    assert again == AddedRows(0, 6, 0)
 
 
 @pytest.mark.parametrize("time", ["2016-05-01T00:00:+1Z", "2016-05-01T00:00:0ZZ", "2016-05-01T00:00Q00Z"])
 def test_a_time_with_half_a_zone_is_no_time(tmp_path: Path, time: str) -> None:
     (tmp_path / "a.csv").write_text(f"{HEADER}\n{time},us-east-1,us-east-1a,m4.large,Linux/UNIX,0.03\n")
     store = PriceStore(tmp_path / "store")
-    assert import_file(store, tmp_path / "a.csv", NOW).added == Added(0, 0, 1)
-    assert [row.reason for row in store.quarantined()] == [Flaw.TIME]
+    assert import_file(store, tmp_path / "a.csv", NOW).added == AddedRows(0, 0, 1)
+    assert [row.reason for row in store.list_quarantined()] == [Flaw.TIME]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n", b"\x1f\x8b\x08", b"\xff\xfe"])
@@ -172,7 +174,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     import_file(store, folder / "a.csv", NOW)
     exported = []
     for name in ("a.parquet", "a.csv", "a.csv.gz"):
-        store.export(folder / name)
+        store.export_rows(folder / name)
         exported.append((folder / name).read_bytes())
     return [text.encode(), gzip.compress(text.encode()), *exported, *(table.encode() for table in FACTS)]
 
@@ -207,4 +209,4 @@ def test_damaged_bytes_are_refused_or_set_aside(
         assert result.rows_read == added.new + added.known + added.quarantined + result.rows_left_out
         if which < len(originals) - len(FACTS):
             assert sum(market.rows for market in store.markets()) == added.new
-        assert len(store.quarantined()) == added.quarantined
+        assert len(store.list_quarantined()) == added.quarantined

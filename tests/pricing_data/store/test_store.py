@@ -24,11 +24,11 @@ from pricing_data.formats.batches import (
     UnreadableBatch,
 )
 from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.quality import Flaw, Unreadable
+from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import Instant, Seconds, UsdPerHour, parse_instant
 from pricing_data.store.frames import ROWS
-from pricing_data.store.store import Added, PriceStore
+from pricing_data.store.store import AddedRows, PriceStore
 
 MAY = parse_instant("2016-05-31T23:00:00Z")
 """An hour before the end of a month."""
@@ -58,7 +58,7 @@ def files(root: Path) -> dict[str, bytes]:
 def test_a_batch_is_kept_by_month_with_its_source_and_comes_back_as_steps(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     rows = [(MAY, 0.03), (MAY + 60, 0.03), (MAY + 3600, 0.04), (MAY + 7200, NAN), (MAY + 9000, 0.05)]
-    assert store.add(batch(*rows)) == Added(5, 0, 0)
+    assert store.add_prices(batch(*rows)) == AddedRows(5, 0, 0)
     months = [path.parent.name for path in sorted(tmp_path.rglob("rows.parquet"))]
     assert months == ["month=2016-05", "month=2016-06"]
     series = PriceStore(tmp_path).series(EAST)
@@ -67,8 +67,8 @@ def test_a_batch_is_kept_by_month_with_its_source_and_comes_back_as_steps(tmp_pa
     assert store.history(until=Instant(MAY + 100)).series(EAST).times.tolist() == [MAY]
     (summary,) = store.markets()
     assert (summary.rows, summary.price, summary.source) == (5, 0.05, "feed")
-    assert store.last("feed", "aws", "us-east-1") == MAY + 9000
-    assert store.last("other", "aws", "us-east-1") is None
+    assert store.newest_time("feed", "aws", "us-east-1") == MAY + 9000
+    assert store.newest_time("other", "aws", "us-east-1") is None
 
 
 def test_a_source_speaks_of_a_region_with_old_rows_too(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_source_speaks_of_a_region_with_old_rows_too(tmp_path: Path) -> None:
         store = PriceStore(tmp_path / str(turn))
         rows = [batch((MAY, 0.03), source="feed") for _ in order]
         for later_s, same in zip(order, rows, strict=True):
-            store.add(replace(same, observed=same.observed + later_s))
-        assert store.seen() == {("feed", "aws", EAST.region): int(rows[0].observed[0]) + 5}
+            store.add_prices(replace(same, observed=same.observed + later_s))
+        assert store.last_seen() == {("feed", "aws", EAST.region): int(rows[0].observed[0]) + 5}
     assert files(tmp_path / "0")["tables/seen.parquet"] == files(tmp_path / "1")["tables/seen.parquet"]
 
 
 def test_a_market_that_is_gone_has_no_price(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    store.add(batch((MAY, 0.03), (MAY + 60, NAN)))
+    store.add_prices(batch((MAY, 0.03), (MAY + 60, NAN)))
     assert store.markets()[0].price is None
     assert store.series(EAST).prices.tolist() == [0.03]
 
@@ -105,32 +105,32 @@ def test_any_order_and_any_repetition_give_the_same_files(
     batches = [batch((time, price), market=market, source=source) for market, source, time, price in rows]
     one, other = (PriceStore(tmp_path_factory.mktemp("store")) for _ in range(2))
     for each in batches:
-        one.add(each)
+        one.add_prices(each)
     again = [*batches, *batches[:2]]
     Random(seed).shuffle(again)
     for each in again:
-        other.add(each)
+        other.add_prices(each)
     assert files(one.root) == files(other.root)
-    assert all(one.add(each).known == 1 for each in batches)
+    assert all(one.add_prices(each).known == 1 for each in batches)
 
 
 def test_bad_rows_are_kept_aside_and_shown(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     bad = [(MAY + 1, 0.0), (MAY + 2, -1.0), (MAY + 3, float("inf"))]
-    assert store.add(batch((MAY, 0.03), *bad)) == Added(1, 0, 3)
+    assert store.add_prices(batch((MAY, 0.03), *bad)) == AddedRows(1, 0, 3)
     assert {(found.kind, found.count) for found in store.findings()} == {
         (Flaw.ZERO, 1),
         (Flaw.NEGATIVE, 1),
         (Flaw.NOT_FINITE, 1),
     }
-    assert {row.reason for row in store.quarantined()} == {Flaw.ZERO, Flaw.NEGATIVE, Flaw.NOT_FINITE}
-    assert {row.market for row in store.quarantined()} == {EAST}
-    assert store.quarantined(most=2) == store.quarantined()[:2]
+    assert {row.reason for row in store.list_quarantined()} == {Flaw.ZERO, Flaw.NEGATIVE, Flaw.NOT_FINITE}
+    assert {row.market for row in store.list_quarantined()} == {EAST}
+    assert store.list_quarantined(most=2) == store.list_quarantined()[:2]
     assert store.newest_failures() == {EAST: (MAY + 3, Flaw.NOT_FINITE)}
     assert store.newest_failures(but=[Flaw.NOT_FINITE]) == {EAST: (MAY + 2, Flaw.NEGATIVE)}
-    lines = UnreadableBatch("a", tuple(Unreadable(Flaw.FIELDS, text, 1) for text in "xyz"), MAY)
-    assert store.add_unreadable(lines) == Added(0, 0, 3)
-    assert [row.text for row in store.quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
+    lines = UnreadableBatch("a", tuple(UnreadableRow(Flaw.FIELDS, text, 1) for text in "xyz"), MAY)
+    assert store.add_unreadable(lines) == AddedRows(0, 0, 3)
+    assert [row.text for row in store.list_quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
     assert len(store.newest_failures()) == 1, "lines are of no market"
     assert len(list(tmp_path.rglob("quarantine.parquet"))) == 1
 
@@ -139,23 +139,23 @@ def test_bad_rows_are_kept_aside_and_shown(tmp_path: Path) -> None:
 def test_names_that_are_none_stay_inside_the_store(tmp_path: Path, name: str) -> None:
     store = PriceStore(tmp_path / "inside")
     market = Market(name, name, name, name)
-    assert store.add(batch((MAY, 0.03), (-5, 0.03), (2**62, 0.03), market=market)).quarantined == 3
+    assert store.add_prices(batch((MAY, 0.03), (-5, 0.03), (2**62, 0.03), market=market)).quarantined == 3
     assert {found.count for found in PriceStore(store.root).findings()} == {3}
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
-    assert store.add(batch((MAY, 0.03), market=market)) == Added(0, 1, 0)
+    assert store.add_prices(batch((MAY, 0.03), market=market)) == AddedRows(0, 1, 0)
 
 
 def test_approximate_times_are_findings(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    store.add(replace(batch((MAY, 0.03), (MAY + 60, 0.04)), approximate=np.array([False, True])))
+    store.add_prices(replace(batch((MAY, 0.03), (MAY + 60, 0.04)), approximate=np.array([False, True])))
     (found,) = store.findings()
     assert (found.kind, found.count, len(found.examples)) == (Flaw.APPROXIMATE, 1, 1)
 
 
 def test_one_source_is_believed_and_named(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    store.add(batch((MAY, 1.0), (MAY + 60, 1.1), source="a poll", semantics=Semantics.POLLED))
-    store.add(batch((MAY, 0.5), (MAY + 90, 0.6), source="events"))
+    store.add_prices(batch((MAY, 1.0), (MAY + 60, 1.1), source="a poll", semantics=Semantics.POLLED))
+    store.add_prices(batch((MAY, 0.5), (MAY + 90, 0.6), source="events"))
     (summary,) = store.markets()
     assert (summary.source, summary.price, summary.sources) == ("events", 0.6, ("events", "a poll"))
     assert store.series(EAST).prices.tolist() == [0.5, 0.6]
@@ -167,12 +167,12 @@ def test_list_prices_judge_what_is_there_as_what_comes_later(tmp_path: Path) -> 
     )
     rows = batch((MAY - 1, 0.2), (MAY, 0.2), (MAY + 3600, 0.05), (MAY + 3601, 0.2), market=NOWHERE)
     before, after = PriceStore(tmp_path / "before"), PriceStore(tmp_path / "after")
-    assert before.add_on_demand(prices) == Added(1, 0, 0)
-    assert before.add(rows) == Added(2, 0, 2)
-    after.add(rows)
+    assert before.add_on_demand(prices) == AddedRows(1, 0, 0)
+    assert before.add_prices(rows) == AddedRows(2, 0, 2)
+    after.add_prices(rows)
     after.add_on_demand(prices)
     assert files(before.root) == files(after.root)
-    assert before.add_on_demand(prices) == Added(0, 1, 0)
+    assert before.add_on_demand(prices) == AddedRows(0, 1, 0)
     at = Instant(MAY + 5)
     assert PriceStore(before.root).catalogue().on_demand("azure", "eastus", NOWHERE.instance_type, at) == 0.1
 
@@ -188,8 +188,8 @@ def test_types_and_rates_are_replaced_by_later_observations(tmp_path: Path) -> N
     assert found.vcpus == 4
     rate = Rate(EAST, MAY, Instant(MAY + 86400), 0.05, 0.1, Seconds(3600.0), Instant(MAY + 86400))
     bad = Rate(EAST, MAY, Instant(MAY + 86400), 0.5, 0.1, Seconds(3600.0), Instant(MAY + 86400))
-    assert store.add_rates(RateBatch("advisor", (rate,))) == Added(1, 0, 0)
-    assert store.add_rates(RateBatch("advisor", (rate, bad))) == Added(0, 1, 1)
+    assert store.add_rates(RateBatch("advisor", (rate,))) == AddedRows(1, 0, 0)
+    assert store.add_rates(RateBatch("advisor", (rate, bad))) == AddedRows(0, 1, 1)
     assert store.rates("aws") == (("advisor", rate),)
     assert {found.kind for found in store.findings()} == {Flaw.RATE}
 
@@ -198,8 +198,8 @@ def test_frames_have_the_columns_that_are_promised(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     assert tuple(store.frame().columns) == ROWS
     assert len(store.frame([EAST])) == 0
-    store.add(batch((MAY, 0.03), (MAY + 60, NAN), observed=MAY + 70))
-    store.add(batch((MAY, 0.03), market=WEST))
+    store.add_prices(batch((MAY, 0.03), (MAY + 60, NAN), observed=MAY + 70))
+    store.add_prices(batch((MAY, 0.03), market=WEST))
     frame = store.frame([EAST], since=Instant(MAY))
     assert tuple(frame.columns) == ROWS
     kinds = {"time_utc": "datetime64[s, UTC]", "price_usd_hour": "float64", "approximate": "bool"}
@@ -214,11 +214,11 @@ def test_frames_have_the_columns_that_are_promised(tmp_path: Path) -> None:
 def test_an_export_is_whole_or_not_there(tmp_path: Path, name: str) -> None:
     store = PriceStore(tmp_path / "store")
     with pytest.raises(ExportRefused, match="without prices"):
-        store.export(tmp_path / name)
-    store.add(batch((MAY, 0.03)))
-    assert store.export(tmp_path / name) == 1
+        store.export_rows(tmp_path / name)
+    store.add_prices(batch((MAY, 0.03)))
+    assert store.export_rows(tmp_path / name) == 1
     with pytest.raises(ExportRefused, match=r"\.csv\.gz"):
-        store.export(tmp_path / "out.xlsx")
+        store.export_rows(tmp_path / "out.xlsx")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["store", name])
 
 
@@ -227,7 +227,7 @@ def test_threads_and_stores_may_add_at_once(tmp_path: Path) -> None:
 
     def add(store: PriceStore, offset: int) -> None:
         for step in range(6):
-            store.add(batch((MAY + step * 600, 0.03), (MAY + 9000 + offset, 0.04)))
+            store.add_prices(batch((MAY + step * 600, 0.03), (MAY + 9000 + offset, 0.04)))
 
     stores = [shared, shared, PriceStore(tmp_path)]
     threads = [threading.Thread(target=add, args=(store, k)) for k, store in enumerate(stores)]
@@ -241,10 +241,10 @@ def test_threads_and_stores_may_add_at_once(tmp_path: Path) -> None:
 
 def test_a_damaged_month_is_named(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    store.add(batch((MAY, 0.03)))
+    store.add_prices(batch((MAY, 0.03)))
     (file,) = tmp_path.rglob("rows.parquet")
     file.write_bytes(file.read_bytes()[:50])
     with pytest.raises(StoreDamaged, match=r"rows\.parquet"):
         store.markets()
     with pytest.raises(StoreDamaged, match=r"fetch or import"):
-        store.add(batch((MAY, 0.03)))
+        store.add_prices(batch((MAY, 0.03)))

@@ -63,7 +63,7 @@ def expected(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> P
 def importing(root: Path, sources: list[Path]) -> subprocess.Popen[str]:
     """A process that has everything loaded and begins to import."""
     command = [sys.executable, "-c", IMPORT, str(root), str(NOW), *map(str, sources)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
@@ -82,7 +82,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 def rows_by_source(store: PriceStore) -> dict[str, tuple[int, int]]:
     """How many rows each source has, believed and not."""
     frame = store.frame()
-    aside = [row.source for row in store.quarantined()]
+    aside = [row.source for row in store.list_quarantined()]
     return {
         source: (int((frame["source"] == source).sum()), aside.count(source))
         for source in sorted({*frame["source"], *aside})
@@ -119,7 +119,7 @@ def test_a_full_disk_stops_an_import_between_batches(sources: list[Path], tmp_pa
     small.write_text("".join(sources[0].read_text().splitlines(keepends=True)[:5]))
     root = tmp_path / "store"
     command = [sys.executable, "-c", IMPORT, str(root), str(NOW), str(small), str(sources[1])]
-    where = Path(__file__).parents[2]
+    where = Path(__file__).parents[3]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=where, preexec_fn=small_files_only, check=False
     )

@@ -24,7 +24,7 @@ def test_many_markets_at_once_keep_their_rows_in_order(tmp_path: Path) -> None:
     times = start + np.tile(np.arange(each), len(markets)) * 7000
     prices = np.round(rng.uniform(0.01, 0.05, len(codes)), 4)
     store = PriceStore(tmp_path / "prices")
-    store.add(Batch("test", Semantics.EVENT_STREAM, markets, codes, times, prices, times))
+    store.add_prices(Batch("test", Semantics.EVENT_STREAM, markets, codes, times, prices, times))
     some = markets[::2]
     for _ in range(3):
         history = store.history(some)

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from pricing_data.formats.quality import Flaw
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, UsdPerHour, parse_instant
-from pricing_data.store.validation import BELIEVED, FLAWS, Pool, Series, pooled, settle
+from pricing_data.store.validation import BELIEVED, FLAWS, RowPool, SeriesKey, judge_rows, pool_rows
 
 MAY = parse_instant("2016-05-01")
 MARKETS = (Market("aws", "r", "ra", "m4.large"), Market("aws", "r", "rb", "m4.large"))
-SERIES = tuple(sorted(Series.of(market, source) for market in MARKETS for source in ("x", "y")))
+SERIES = tuple(sorted(SeriesKey.from_market(market, source) for market in MARKETS for source in ("x", "y")))
 NAN = float("nan")
 
 Row = tuple[int, int, float, int]
 """(series, time, price, observed)"""
 
 
-def pool(rows: list[Row]) -> Pool:
-    return Pool(
+def pool(rows: list[Row]) -> RowPool:
+    return RowPool(
         series=SERIES,
         codes=np.array([row[0] for row in rows], np.int64),
         times=np.array([row[1] for row in rows], np.int64),
@@ -41,7 +41,7 @@ def caps(*_: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
 
 def verdicts(rows: list[Row]) -> dict[tuple[int, int, str], tuple[int, str]]:
     """(series, time, price) -> (observed, verdict)."""
-    settled = settle(pool(rows), caps)
+    settled = judge_rows(pool(rows), caps)
     out = settled.pool
     return {
         (int(code), int(time), repr(float(price))): (
@@ -73,23 +73,23 @@ def test_order_repetition_and_company_do_not_matter(rows: list[Row], seed: int, 
     shuffled = [*rows, *rows[:5]]
     Random(seed).shuffle(shuffled)
     assert verdicts(shuffled) == whole
-    parts = [settle(pool(part), caps).pool for part in (rows[:cut], rows[cut:])]
-    merged = settle(pooled((parts[1], parts[0])), caps)
+    parts = [judge_rows(pool(part), caps).pool for part in (rows[:cut], rows[cut:])]
+    merged = judge_rows(pool_rows((parts[1], parts[0])), caps)
     assert len(merged.pool) == len(whole)
-    assert int(np.sum(merged.believed)) == sum(1 for _, said in whole.values() if said == "believed")
+    assert int(np.sum(merged.is_believed)) == sum(1 for _, said in whole.values() if said == "believed")
 
 
 @given(_ROWS)
 @settings(max_examples=100, deadline=None)
 def test_every_row_is_somewhere_and_moments_are_believed_once(rows: list[Row]) -> None:
-    settled = settle(pool(rows), caps)
+    settled = judge_rows(pool(rows), caps)
     assert len(settled.copies) == len(rows)
     given_rows = pool(rows)
-    copy = settled.pool.take(settled.copies)
+    copy = settled.pool.take_rows(settled.copies)
     assert np.array_equal(copy.codes, given_rows.codes)
     assert np.array_equal(copy.times, given_rows.times)
     assert np.array_equal(copy.prices, given_rows.prices, equal_nan=True)
-    believed = settled.pool.take(settled.believed)
+    believed = settled.pool.take_rows(settled.is_believed)
     moments = list(zip(believed.codes.tolist(), believed.times.tolist(), strict=True))
     assert moments == sorted(set(moments))
 
@@ -139,9 +139,10 @@ def test_a_slip_of_unit_stands_out_from_its_neighbours() -> None:
 
 
 def test_a_name_that_is_none_is_set_aside() -> None:
-    bad = Series("aws", "r", "../..", "x", "s")
+    bad = SeriesKey("aws", "r", "../..", "x", "s")
     rows = pool([(0, MAY, 0.03, MAY)])
-    settled = settle(
-        Pool((bad,), rows.codes, rows.times, rows.prices, rows.observed, rows.polled, rows.approximate), caps
+    settled = judge_rows(
+        RowPool((bad,), rows.codes, rows.times, rows.prices, rows.observed, rows.polled, rows.approximate),
+        caps,
     )
     assert FLAWS[settled.verdicts[0]] is Flaw.NAME

@@ -31,7 +31,7 @@ from tests.agileml.processes.real_jobs import serial
 from tests.scenarios.support.market import START, Step, owed, write_prices
 from tests.spotctl.build import redecided
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 120.0
 SPEED: Final = 2250
 CLOCKS: Final = 40
@@ -359,7 +359,7 @@ class Product:
     def check_model(self, clocks: int) -> None:
         """Bit for bit what a plain loop computes."""
         training = JobFolder(self.run.training)
-        job, data = training.job(), training.cut_input()
+        job, data = training.read_job(), training.open_input()
         model, _ = serial(job.make_application(), data, job.setup.shards, clocks)
         saved = training.load_model(data.shape, job.setup.partitions)
         assert saved.tobytes() == model.tobytes()

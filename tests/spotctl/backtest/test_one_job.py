@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import Ran
-from bidbrain.backtest.job import Job
-from bidbrain.backtest.price_tape import Tape
+from bidbrain.backtest.engine import BatchResult
+from bidbrain.backtest.job import BacktestJob
+from bidbrain.backtest.price_tape import PriceTape
 from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import Codes, SurvivalBatch
 from bidbrain.eviction.price.price_crossing import PriceCrossing
@@ -26,8 +26,8 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse
 from spotctl.backtest.prepare import setting_of
 from spotctl.control import entries as e
 from spotctl.control.bidding import restart_of
-from spotctl.control.billing import spent
-from spotctl.control.run_spec import Keeping, Terms, Tradable
+from spotctl.control.billing import cost_so_far
+from spotctl.control.run_spec import CheckpointPolicy, MarketOption, RunSpec
 from spotctl.control.state import State
 from spotctl.providers.simulated import UNLIMITED
 from tests.spotctl.build import MARKETS, START, random_trace, replay, terms
@@ -48,24 +48,24 @@ class Hourly:
         return ScalarAdapter(PriceCrossing().fit(self.history.as_of(at), at), self.markets)
 
 
-def fast(of: Terms, trace: PriceHistory, capacity: Observations) -> tuple[Ran, int]:
+def fast(of: RunSpec, trace: PriceHistory, capacity: Observations) -> tuple[BatchResult, int]:
     """The job on the fast engine: what it did, and its micro-dollars."""
     setting = setting_of(of)
     assert of.stop.clocks is not None
-    job = Job(
+    job = BacktestJob(
         of.stop.clocks * of.core_seconds_per_clock,
         BOOT_S,
         of.core_seconds_per_clock,
         restart=restart_of(replace(of, start_s=Seconds(BOOT_S))),
     )
     end = Instant(of.start + 72 * HOUR_S)
-    tape = Tape.of(trace, setting.markets, of.start, end, capacity)
+    tape = PriceTape.from_history(trace, setting.markets, of.start, end, capacity)
     strategy, beliefs = LIVE[of.strategy](0.0), Hourly(trace, setting.markets)
     found = backtest(strategy, setting, job, tape, beliefs, np.array([of.start]))
-    return found.ran, int(found.micros[0])
+    return found.ran, int(found.owed_micros[0])
 
 
-def check(of: Terms, trace: PriceHistory, capacity: Observations = UNLIMITED) -> State:
+def check(of: RunSpec, trace: PriceHistory, capacity: Observations = UNLIMITED) -> State:
     """The core and the engine agree on ``of``; what the core came to."""
     of = replace(of, start_s=Seconds(BOOT_S))
     state, entries = replay(of, trace, capacity=capacity)
@@ -87,18 +87,18 @@ def check(of: Terms, trace: PriceHistory, capacity: Observations = UNLIMITED) ->
     assert len(renewed) == ran.renewals[0]
     assert state.training_over_at == ran.done_at[0]
     assert state.evicted_allocations == ran.evictions[0]
-    assert spent(state).total == micros
+    assert cost_so_far(state).total == micros
     return state
 
 
-def proteus(rules: MarketRules = AWS_2016, *, clocks: int) -> Terms:
+def proteus(rules: MarketRules = AWS_2016, *, clocks: int) -> RunSpec:
     return replace(terms(rules, clocks=clocks), strategy="proteus")
 
 
-def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> Terms:
+def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> RunSpec:
     """By the default; ``kept``: with checkpoints, so that all of it may be on spot."""
     of = terms(rules, clocks=clocks)
-    keeps = Keeping(20, Seconds(0.0)) if kept else None
+    keeps = CheckpointPolicy(20, Seconds(0.0)) if kept else None
     return replace(of, strategy="auto", keeps=keeps, limits=replace(of.limits, max_instances=7))
 
 
@@ -124,8 +124,8 @@ def scarce(seed: int) -> Observations:
     for market in MARKETS:
         up, down = rng.integers(1800, 4 * HOUR_S, 60), rng.integers(300, HOUR_S, 60)
         begins = START + np.cumsum(up + down) - (up + down)
-        found[market] = Spells.of(begins, begins + up, np.ones(60, np.bool_))
-    return Observations.of(found)
+        found[market] = Spells.from_columns(begins, begins + up, np.ones(60, np.bool_))
+    return Observations.from_spells(found)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -159,7 +159,7 @@ def test_on_recorded_prices_of_three_zones(recorded_data: Path, start: str, camp
     of = replace(
         proteus(AWS_2016, clocks=900 if campaign else 150),
         start=parse_instant(start),
-        spot=tuple(Tradable(market, UsdPerHour(0.239), 4) for market in trace.markets),
+        spot=tuple(MarketOption(market, UsdPerHour(0.239), 4) for market in trace.markets),
         limits=Limits(12, 4, (0.0001, 0.001, 0.01, 0.1)),
     )
     assert of.start > START - 10**7, "within the recording"

@@ -20,8 +20,8 @@ from spotctl.backtest.strategies import row, within
 from spotctl.backtest.with_deadline import MOST_STARTS, crossings, run_job, run_kept, starts_of
 from spotctl.cli.app import app
 from spotctl.control import entries as e
-from spotctl.control.billing import bills
-from spotctl.control.drive import drive, start
+from spotctl.control.billing import instance_bills
+from spotctl.control.drive import drive, start_run
 from spotctl.errors import UsageError
 from spotctl.job.file import load_job
 from spotctl.records.ledger import Ledger
@@ -107,13 +107,13 @@ def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
     resolved = replace(prepared_job.resolved, terms=terms)
     quick = run_job(resolved, crossings(resolved))
     with closing(Ledger.in_memory()) as ledger:
-        begun = start(e.JobStarted(begins, terms), resolved.trace, ledger, Silent(), resolved.capacity)
+        begun = start_run(e.JobStarted(begins, terms), resolved.trace, ledger, Silent(), resolved.capacity)
         live = drive(begun, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
         entries = ledger.entries()
     assert redecided(entries, resolved.trace) == list(entries)
     assert (quick.decisions, quick.last_decision) == (live.decisions, live.last_decision)
     assert (quick.allocations, quick.instances) == (live.allocations, live.instances)
-    assert list(bills(quick)) == list(bills(live))
+    assert list(instance_bills(quick)) == list(instance_bills(live))
     assert (quick.now, quick.worked, quick.belief) == (live.now, live.worked, live.belief)
 
 

@@ -12,8 +12,8 @@ from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control import entries as e
-from spotctl.control.evolve import begin, evolve
-from spotctl.control.run_spec import Stop, Terms, Tradable
+from spotctl.control.evolve import evolve, initial_state
+from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 
 START = parse_instant("2016-06-05T14:00:00Z")
@@ -26,19 +26,19 @@ def at(minutes: float) -> Instant:
     return Instant(START + int(minutes * 60))
 
 
-def terms() -> Terms:
-    return Terms(
+def terms() -> RunSpec:
+    return RunSpec(
         job="movies",
         run="movies-1",
         seed=0,
         start=START,
         rules=AWS_2016,
-        reliable=Tradable(RELIABLE, UsdPerHour(0.239), 4),
+        reliable=MarketOption(RELIABLE, UsdPerHour(0.239), 4),
         reliable_count=1,
-        spot=(Tradable(SPOT, UsdPerHour(0.209), 4),),
+        spot=(MarketOption(SPOT, UsdPerHour(0.209), 4),),
         limits=Limits(8, 4),
         scaling=ScalingModel(0.95, Seconds(60), Seconds(120), 1, 15),
-        stop=Stop(40),
+        stop=StopCondition(40),
         core_seconds_per_clock=600.0,
         prices="bundled market (generated)",
     )
@@ -78,14 +78,14 @@ def entries() -> tuple[e.Entry, ...]:
         e.TrainingFinished(at(51), 40, "/models/movies"),
         e.Release(at(51), ("r1-0",), "the job is over"),
         e.InstancesEnded(at(52), ("r1-0",), End.RELEASED),
-        e.Close(at(52), e.Outcome.DONE, 0, "the work is done"),
+        e.Close(at(52), e.RunOutcome.DONE, 0, "the work is done"),
     )
 
 
 def beginning() -> State:
     hours = np.arange(48, dtype=np.int64)
     steps = Series(START - 2 * 86400 + hours * HOUR_S, np.where(hours % 2, 0.05, 0.051))
-    return begin(e.JobStarted(START, terms()), PriceHistory.of({SPOT: steps}))
+    return initial_state(e.JobStarted(START, terms()), PriceHistory.from_series({SPOT: steps}))
 
 
 def told() -> Iterator[tuple[State, e.Entry]]:

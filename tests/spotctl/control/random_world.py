@@ -20,7 +20,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 
 LEASED_EVERY_S = 360
 Happening = Callable[[Instant], Iterable[e.Fact]]
@@ -48,7 +48,7 @@ class Fault(StrEnum):
 class RandomWorld:
     """Implements ``spotctl.control.drive.World`` from START on, with one ``fault`` at a random moment."""
 
-    def __init__(self, seed: int, terms: Terms, fault: Fault) -> None:
+    def __init__(self, seed: int, terms: RunSpec, fault: Fault) -> None:
         self._rng = np.random.default_rng(seed)
         self._terms = terms
         self._fault = fault
@@ -85,7 +85,7 @@ class RandomWorld:
 
     # ---- World ----------------------------------------------------------------------------------
 
-    def next(self) -> e.Fact:
+    def next_fact(self) -> e.Fact:
         while not self._ready:
             at, _, happens = heapq.heappop(self._agenda)
             self.now = max(self.now, at)
@@ -364,13 +364,13 @@ class RandomWorld:
                 yield from self._controller_down(at)
             case Fault.STOP_HANGS:
                 self._hangs = not self._training_over
-                yield e.Asked(at, e.Ask.CANCEL)
+                yield e.Asked(at, e.UserRequest.CANCEL)
             case Fault.SAVE_HANGS:
                 pass  # it comes when it should end
             case Fault.CANCEL:
-                yield e.Asked(at, e.Ask.CANCEL)
+                yield e.Asked(at, e.UserRequest.CANCEL)
             case Fault.DOWN:
-                yield e.Asked(at, e.Ask.DOWN)
+                yield e.Asked(at, e.UserRequest.DOWN)
             case Fault.CRASH:
                 self.crash_now = self.fault_struck = True
             case Fault.NONE:

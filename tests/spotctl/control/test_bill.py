@@ -9,9 +9,9 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant
-from spotctl.control.billing import spent
-from spotctl.control.drive import fold
-from spotctl.control.entries import Ask
+from spotctl.control.billing import cost_so_far
+from spotctl.control.drive import fold_entries
+from spotctl.control.entries import UserRequest
 from spotctl.control.state import State
 from spotctl.report.fold import account
 from tests.spotctl.build import asked_once, random_trace, replay, terms
@@ -46,15 +46,15 @@ def recomputed(state: State, trace: PriceHistory) -> tuple[int, int, int]:
 def test_the_ledgers_total_is_the_traces(seed: int) -> None:
     trace = random_trace(seed)
     state, entries = replay(terms(clocks=150), trace)
-    owed = spent(state)
+    owed = cost_so_far(state)
     assert (owed.spot, owed.on_demand, owed.refunded) == recomputed(state, trace)
-    without_the_past = fold(entries, PriceHistory())
-    assert spent(without_the_past) == owed
+    without_the_past = fold_entries(entries, PriceHistory())
+    assert cost_so_far(without_the_past) == owed
 
 
 def test_an_hour_is_only_refunded_to_the_evicted() -> None:
     states = [replay(terms(clocks=150), random_trace(seed))[0] for seed in range(8)]
-    assert any(spent(state).refunded > 0 for state in states)
+    assert any(cost_so_far(state).refunded > 0 for state in states)
     for state in states:
         for bill in account(state).bills:
             if bill.instance.end is not End.EVICTED:
@@ -63,9 +63,9 @@ def test_an_hour_is_only_refunded_to_the_evicted() -> None:
 
 def test_a_run_taken_down_owes_the_hours_it_began() -> None:
     trace = random_trace(3)
-    state, _ = replay(terms(), trace, asked_once(Ask.DOWN, 3000))
+    state, _ = replay(terms(), trace, asked_once(UserRequest.DOWN, 3000))
     assert state.closed is not None
     assert state.closed.exit_code == 7
-    owed = spent(state)
+    owed = cost_so_far(state)
     assert (owed.spot, owed.on_demand, owed.refunded) == recomputed(state, trace)
     assert owed.on_demand == 199_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.drive import fold, unexecuted
+from spotctl.control.drive import fold_entries, unexecuted_commands
 from tests.spotctl.build import RELIABLE, START, terms
 
 ASKED = e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True)
@@ -20,6 +20,6 @@ def test_a_request_that_was_made_again_counts_from_then() -> None:
         e.ControllerDown(START, LATER),
         e.Granted(LATER, "r1", ("r1-1",)),
     )
-    state = fold(entries, PriceHistory())
+    state = fold_entries(entries, PriceHistory())
     assert state.allocations["r1"].requested_at == LATER
-    assert unexecuted(entries, state) == ()
+    assert unexecuted_commands(entries, state) == ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.deadline.feasibility import Promise, least_asked
+from bidbrain.deadline.feasibility import Promise, round_up_budget
 from bidbrain.model import Action
 from bidbrain.strategies.registry import DEFAULT, NEED_DEADLINE
 from pricing_data.model.capacity_spells import Observations
@@ -15,10 +15,10 @@ from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.bidding import promised
-from spotctl.control.billing import spent
-from spotctl.control.evolve import begin
-from spotctl.control.run_spec import Terms, Tradable
+from spotctl.control.bidding import deadline_promise
+from spotctl.control.billing import cost_so_far
+from spotctl.control.evolve import initial_state
+from spotctl.control.run_spec import MarketOption, RunSpec
 from spotctl.control.state import State
 from spotctl.providers.simulated import UNLIMITED
 from tests.spotctl.build import (
@@ -37,13 +37,13 @@ DEAR = 2.0
 """Dollars per hour: far above the list price."""
 
 
-def job(rules: str, **changes: object) -> Terms:
+def job(rules: str, **changes: object) -> RunSpec:
     return replace(terms(RULES[rules], clocks=200), start_s=Seconds(60.0), **changes)  # type: ignore[arg-type]
 
 
-def of(promise_for: Terms, trace: PriceHistory) -> Promise:
+def of(promise_for: RunSpec, trace: PriceHistory) -> Promise:
     far = replace(promise_for, deadline_s=Seconds(30 * 86400.0))
-    found = promised(begin(e.JobStarted(START, far), trace))
+    found = deadline_promise(initial_state(e.JobStarted(START, far), trace))
     assert found is not None
     return found
 
@@ -70,7 +70,7 @@ def dear_while(away: Away, trace: PriceHistory) -> PriceHistory:
         for begins, ends in away:
             inside |= (times >= begins) & (times < ends)
         series[market] = Series(times, np.where(inside, DEAR, known.prices[np.maximum(index, 0)]))
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
 def flat_trace() -> PriceHistory:
@@ -109,7 +109,7 @@ def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) ->
         assert state.closed is not None, story
         assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
         assert taken_s(state) <= deadline_s, story
-        assert budget is None or spent(state).total <= budget, story
+        assert budget is None or cost_so_far(state).total <= budget, story
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -130,22 +130,22 @@ def test_the_least_budget_is_enough_where_only_machines_on_demand_are_left(
         asked = replace(
             made,
             deadline_s=Seconds(promise.least_deadline_s * float(rng.choice([1.0, 2.0]))),
-            budget=least_asked(promise.least_budget),
+            budget=round_up_budget(promise.least_budget),
         )
         state, _ = replay(asked, trace, capacity=capacity)
         assert state.closed is not None
         assert (state.closed.exit_code, state.closed.why) == (0, "the work is done"), number
-        assert spent(state).total <= (asked.budget or 0), number
+        assert cost_so_far(state).total <= (asked.budget or 0), number
 
 
-def of_two_types(rules: str, **changes: object) -> tuple[Terms, PriceHistory]:
+def of_two_types(rules: str, **changes: object) -> tuple[RunSpec, PriceHistory]:
     """Beside the small machines larger ones: cheaper per core on demand, and never cheap on spot."""
     small, trace = job(rules, **changes), flat_trace()
     large = [replace(market, instance_type="m4.4xlarge") for market in MARKETS]
     series = {market: trace.series(market) for market in MARKETS}
     dear = {m: Series(s.times, 12 * s.prices) for m, s in zip(large, series.values(), strict=True)}
-    more = tuple(Tradable(market, UsdPerHour(0.9), 16) for market in large)
-    return replace(small, spot=(*small.spot, *more)), PriceHistory.of({**series, **dear})
+    more = tuple(MarketOption(market, UsdPerHour(0.9), 16) for market in large)
+    return replace(small, spot=(*small.spot, *more)), PriceHistory.from_series({**series, **dear})
 
 
 @pytest.mark.parametrize("slack", [1.3, 3.0])
@@ -176,7 +176,7 @@ def test_a_promise_rests_on_the_type_that_keeps_it_for_least(rules: str, slack: 
         replace(t, on_demand=UsdPerHour(1.2)) if t.market.instance_type == "m4.4xlarge" else t
         for t in terms_.spot
     )
-    dear = PriceHistory.of(
+    dear = PriceHistory.from_series(
         {
             m: Series(s.times, 100 * s.prices)
             for m, s in ((market, trace.series(market)) for market in trace.markets)
@@ -199,10 +199,10 @@ def test_time_to_spare_is_money_saved(rules: str) -> None:
     costs = []
     for slack in (1.0, 1.05, 2.0):
         state, _ = replay(job(rules, deadline_s=Seconds(least_s * slack)), trace)
-        costs.append(spent(state).total)
+        costs.append(cost_so_far(state).total)
     assert costs[0] > 2 * costs[1] > 2 * costs[2] * 0.9
     free, _ = replay(job(rules), trace)
-    assert costs[2] == spent(free).total, "with time enough the strategy is left alone"
+    assert costs[2] == cost_so_far(free).total, "with time enough the strategy is left alone"
 
 
 def test_machines_on_demand_only_compute_and_go_when_spot_is_back() -> None:
@@ -217,7 +217,7 @@ def test_machines_on_demand_only_compute_and_go_when_spot_is_back() -> None:
     assert state.evicted_allocations > 0
     rented = [a for a in state.allocations.values() if a.on_demand and not a.reliable]
     assert rented
-    ended = [i.ended_at for a in rented for i in state.of(a.name)]
+    ended = [i.ended_at for a in rented for i in state.instances_of(a.name)]
     assert state.training_over_at is not None
     assert all(at is not None and at < state.training_over_at for at in ended)
     assert state.failures == 0

@@ -8,7 +8,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.drive import drive, fold, start, unexecuted
+from spotctl.control.drive import drive, fold_entries, start_run, unexecuted_commands
 from spotctl.records.ledger import Ledger
 from tests.spotctl.build import MARKETS, RELIABLE, START, Silent, terms
 
@@ -21,7 +21,7 @@ RELEASED = e.Release(START, ("s1-1", "s1-2"), "the job is over")
 
 def pending(*entries: e.Entry) -> tuple[e.Command, ...]:
     whole = (STARTED, *entries)
-    return unexecuted(whole, fold(whole, PriceHistory()))
+    return unexecuted_commands(whole, fold_entries(whole, PriceHistory()))
 
 
 def test_requests_without_an_answer_may_not_have_been_heard() -> None:
@@ -42,7 +42,7 @@ def test_nor_releases_of_machines_that_live() -> None:
 
 def test_a_ledger_begins_with_the_terms_of_its_run() -> None:
     with pytest.raises(ValueError, match="a ledger begins with JobStarted, not with Woke"):
-        fold((e.Woke(START),), PriceHistory())
+        fold_entries((e.Woke(START),), PriceHistory())
 
 
 class Refusing:
@@ -53,7 +53,7 @@ class Refusing:
         self._facts: list[e.Fact] = [e.PriceChanged(START, market, UsdPerHour(0.04)) for market in MARKETS]
         self.seen: list[tuple[e.Command, bool]] = []
 
-    def next(self) -> e.Fact:
+    def next_fact(self) -> e.Fact:
         return self._facts.pop(0)
 
     def execute(self, command: e.Command) -> None:
@@ -67,12 +67,15 @@ class Refusing:
 def test_nothing_is_executed_that_is_not_on_record() -> None:
     ledger = Ledger.in_memory()
     world, observer = Refusing(ledger), Silent()
-    state = drive(start(STARTED, PriceHistory(), ledger, observer), world, ledger, observer)
+    state = drive(start_run(STARTED, PriceHistory(), ledger, observer), world, ledger, observer)
     assert [(type(command), durable) for command, durable in world.seen] == [
         (e.Acquire, True),
         (e.Close, True),
     ]
     assert state.closed == e.Close(
-        Instant(START + 5), e.Outcome.FAILED, 5, "no reliable machine could be had: QuotaExceeded: none left"
+        Instant(START + 5),
+        e.RunOutcome.FAILED,
+        5,
+        "no reliable machine could be had: QuotaExceeded: none left",
     )
     assert tuple(observer.seen) == ledger.entries()

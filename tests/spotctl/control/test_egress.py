@@ -17,13 +17,13 @@ from pricing_data.catalogue import bundled_egress
 from pricing_data.model.billing import settle
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
-from pricing_data.model.rules import AWS, GCP, together
+from pricing_data.model.rules import AWS, GCP, combine_rules
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.bidding import promised
-from spotctl.control.billing import bills, spent
-from spotctl.control.evolve import begin
-from spotctl.control.run_spec import Luggage, Tariff, Terms, Tradable
+from spotctl.control.bidding import deadline_promise
+from spotctl.control.billing import cost_so_far, instance_bills
+from spotctl.control.evolve import initial_state
+from spotctl.control.run_spec import EgressTariff, MarketOption, MovableCheckpoint, RunSpec
 from spotctl.control.state import State
 from spotctl.report.groupings import By
 from spotctl.report.groups import grouped
@@ -39,19 +39,19 @@ STEP_S = 600
 RULES = {"aws": AWS, "gcp": GCP}
 
 
-def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: Any) -> Terms:
+def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: Any) -> RunSpec:
     """A program of 36 steps of ten minutes, a checkpoint every twenty, over a link of a gigabit."""
-    rules = together([RULES[market.cloud] for market in markets])
+    rules = combine_rules([RULES[market.cloud] for market in markets])
     own = {m: None if RULES[m.cloud] == rules else RULES[m.cloud] for m in markets}
-    tariffs = tuple(Tariff(c, to, usd) for (c, to), usd in bundled_egress().items() if to != "zone")
+    tariffs = tuple(EgressTariff(c, to, usd) for (c, to), usd in bundled_egress().items() if to != "zone")
     made = replace(
         terms(rules, clocks=clocks, work=4.0 * STEP_S),
         reliable_count=0,
-        spot=tuple(Tradable(m, UsdPerHour(LIST), 4, own[m]) for m in markets),
-        reliable=Tradable(markets[0], UsdPerHour(LIST), 4),
+        spot=tuple(MarketOption(m, UsdPerHour(LIST), 4, own[m]) for m in markets),
+        reliable=MarketOption(markets[0], UsdPerHour(LIST), 4),
         limits=Limits(1, 1),
         checkpoints=Checkpointing(Seconds(1200.0), 0.0, Seconds(60.0)),
-        luggage=Luggage(int(gigabytes * 1e9), 125e6, tariffs),
+        luggage=MovableCheckpoint(int(gigabytes * 1e9), 125e6, tariffs),
     )
     return replace(made, **changes)
 
@@ -63,7 +63,7 @@ def prices(*steps: tuple[Market, int, float], markets: Sequence[Market]) -> Pric
         mine = [(-7 * 86400, QUIET), *((at, price) for m, at, price in steps if m == market)]
         times = np.array([START + at for at, _ in mine], dtype=np.int64)
         series[market] = Series(times, np.array([price for _, price in mine]))
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
 def fetched(entries: Sequence[e.Entry]) -> list[e.CheckpointFetched]:
@@ -87,8 +87,8 @@ def test_a_move_is_carried_and_billed_to_the_micro_dollar(there: Market, usd_gb:
     assert carried.size_bytes == 123_456_789
     owed = round(0.123456789 * usd_gb * 1e6)
     assert [one.owed for one in state.fetched] == [owed]
-    assert spent(state).egress == owed
-    assert spent(state).total == sum(bill.amount for bill in bills(state)) + owed
+    assert cost_so_far(state).egress == owed
+    assert cost_so_far(state).total == sum(bill.amount for bill in instance_bills(state)) + owed
     assert (state.clock, state.closed and state.closed.exit_code) == (36, 0)
     assert redecided(entries, dearer(there)) == list(entries)
 
@@ -96,7 +96,7 @@ def test_a_move_is_carried_and_billed_to_the_micro_dollar(there: Market, usd_gb:
 def test_within_a_region_its_object_store_has_the_checkpoint() -> None:
     state, entries = dearer_at_home(BESIDE, 500.0)
     assert len(fetched(entries)) == 1
-    assert (state.fetched, spent(state).egress) == ((), 0)
+    assert (state.fetched, cost_so_far(state).egress) == ((), 0)
 
 
 @pytest.mark.parametrize("there", [OHIO, GOOGLE])
@@ -126,7 +126,7 @@ def test_what_is_given_up_goes_where_work_and_way_are_cheapest() -> None:
 def test_each_cloud_bills_and_warns_by_its_own_rules() -> None:
     state, _ = dearer_at_home(GOOGLE, 0.1)
     assert state.terms.rules.name == "aws + gcp"
-    for bill in bills(state):
+    for bill in instance_bills(state):
         rules: MarketRules = RULES[bill.market.cloud]
         series = state.history.series(bill.market)
         instance = bill.instance
@@ -143,7 +143,7 @@ def test_the_cloud_that_was_left_is_paid() -> None:
     assert (by_cloud["aws"].egress, by_cloud["gcp"].egress) == (90_000, 0)
     for by in By:
         groups = grouped(runs, by)
-        assert sum(group.total for group in groups) == spent(state).total
+        assert sum(group.total for group in groups) == cost_so_far(state).total
         assert sum(group.egress for group in groups) == 90_000
 
 
@@ -159,8 +159,8 @@ def outages(seed: int, markets: Sequence[Market]) -> Observations:
         while borders[-1] < START + 3 * 86400:
             back = borders[-1] + int(rng.exponential(5400)) + 60
             borders += [back, back + int(rng.exponential(7200)) + 60]
-        spells[market] = Spells.of(borders[::2], borders[1::2], [True] * (len(borders) // 2))
-    return Observations.of(spells)
+        spells[market] = Spells.from_columns(borders[::2], borders[1::2], [True] * (len(borders) // 2))
+    return Observations.from_spells(spells)
 
 
 @settings(max_examples=12, deadline=None)
@@ -176,7 +176,7 @@ def test_a_promise_holds_wherever_the_job_is_carried(
     markets = (EAST, OHIO, GOOGLE)
     trace, capacity = prices(markets=markets), outages(seed, markets)
     far = of(*markets, gigabytes=gigabytes, start_s=Seconds(60.0), deadline_s=Seconds(30 * 86400.0))
-    promise = promised(begin(e.JobStarted(START, far), trace))
+    promise = deadline_promise(initial_state(e.JobStarted(START, far), trace))
     assert promise is not None
     deadline_s = Seconds(promise.least_deadline_s * slack)
     budget = None if spare is None else MicroUsd(int(promise.least_budget * spare * 1e6) + 1)
@@ -185,7 +185,7 @@ def test_a_promise_holds_wherever_the_job_is_carried(
     assert (state.closed.exit_code, state.work_left) == (0, 0), state.closed.why
     assert state.training_over_at is not None
     assert state.training_over_at - START <= deadline_s
-    assert budget is None or spent(state).total <= budget
+    assert budget is None or cost_so_far(state).total <= budget
 
 
 def test_a_start_is_promised_nothing_that_it_does_not_carry() -> None:
@@ -194,7 +194,7 @@ def test_a_start_is_promised_nothing_that_it_does_not_carry() -> None:
     found = []
     for gigabytes in (0.0, 100.0):
         job = of(*markets, gigabytes=gigabytes, deadline_s=Seconds(10.0 * HOUR_S))
-        promise = promised(begin(e.JobStarted(START, job), trace))
+        promise = deadline_promise(initial_state(e.JobStarted(START, job), trace))
         assert promise is not None
         found.append((promise.least_deadline_s, promise.least_budget))
     assert found[0] == found[1]

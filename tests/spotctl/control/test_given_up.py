@@ -35,15 +35,15 @@ def test_it_alone_is_ended_at_once(rules: MarketRules) -> None:
     ]
     state = core.state
     assert (state.failures, state.phase) == (1, Phase.TRAINING)
-    assert [i.name for i in state.of("s1") if i.live] == ["s1-1", "s1-3", "s1-4"]
-    assert {i.name: i.ended_at for i in state.of("s1")}["s1-2"] == after(HANGS_S + 1)
+    assert [i.name for i in state.instances_of("s1") if i.is_live] == ["s1-1", "s1-3", "s1-4"]
+    assert {i.name: i.ended_at for i in state.instances_of("s1")}["s1-2"] == after(HANGS_S + 1)
 
 
 def test_it_does_not_count_for_what_the_job_gets_done() -> None:
     core = Core(terms(AWS)).training().with_spot()
-    before = core.state.machines_at_work().total()
+    before = core.state.working_by_type().total()
     hangs(core, "s1-2")
-    assert core.state.machines_at_work().total() == before - 1
+    assert core.state.working_by_type().total() == before - 1
 
 
 def test_one_that_its_cloud_takes_anyway_is_left_to_it_and_nobody_waits_for_it() -> None:
@@ -97,7 +97,7 @@ def test_before_it_trained_it_is_over_and_nobody_pays_for_it_any_more() -> None:
 def test_what_is_taken_down_is_taken_down_whatever_hangs() -> None:
     core = Core(terms(AWS)).training().with_spot()
     silent(core)
-    core.tell(e.Asked(after(HANGS_S), e.Ask.DOWN))
+    core.tell(e.Asked(after(HANGS_S), e.UserRequest.DOWN))
     emptied(core, HANGS_S + 1)
     assert core.state.closed is not None
-    assert core.state.closed.outcome is e.Outcome.TAKEN_DOWN
+    assert core.state.closed.outcome is e.RunOutcome.TAKEN_DOWN

@@ -11,9 +11,9 @@ from pricing_data.model.market import PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import Instant, MicroUsd, Seconds
 from spotctl.control import entries as e
-from spotctl.control.billing import sure
-from spotctl.control.drive import drive, fold, start
-from spotctl.control.run_spec import Queued, Terms
+from spotctl.control.billing import certain_cost
+from spotctl.control.drive import drive, fold_entries, start_run
+from spotctl.control.run_spec import QueueMembership, RunSpec
 from spotctl.control.state import State
 from spotctl.engines.simulated import simulate_training
 from spotctl.providers.simulated import SimulatedProvider
@@ -29,7 +29,7 @@ Given = tuple[int, Lease | None, MicroUsd | None]
 class Leasing:
     """A replay in which leases come at given moments."""
 
-    def __init__(self, of: Terms, given: Sequence[Given]) -> None:
+    def __init__(self, of: RunSpec, given: Sequence[Given]) -> None:
         self._time = VirtualTime(of.start)
         trace = scripted_trace()
         provider = SimulatedProvider(trace, of.rules, 60, lambda: self._time.now)
@@ -37,10 +37,10 @@ class Leasing:
         self._world = TraceWorld(self._time, trace, provider, simulate_training(of), lambda: (), of)
         self.ledger = Ledger.in_memory()
         self.state = drive(
-            start(e.JobStarted(of.start, of), trace, self.ledger, Silent()), self, self.ledger, Silent()
+            start_run(e.JobStarted(of.start, of), trace, self.ledger, Silent()), self, self.ledger, Silent()
         )
 
-    def next(self) -> e.Fact:
+    def next_fact(self) -> e.Fact:
         while not self._world.look():
             known = self._world.target()
             due = START + self._given[0][0] if self._given else None
@@ -59,8 +59,8 @@ class Leasing:
         return [entry for entry in self.ledger.entries() if isinstance(entry, kind)]
 
 
-def queued(of: Terms, *, promised: bool = False) -> Terms:
-    return replace(of, queued=Queued(promised, tuple(t.market for t in of.spot)))
+def queued(of: RunSpec, *, promised: bool = False) -> RunSpec:
+    return replace(of, queued=QueueMembership(promised, tuple(t.market for t in of.spot)))
 
 
 def lease(count: int, *markets: int) -> Lease:
@@ -144,7 +144,7 @@ def test_a_promised_job_keeps_its_deadline_without_any_lease() -> None:
     assert not [
         order for order in run.all(e.Acquire) if isinstance(order, e.Acquire) and order.bid is not None
     ]
-    assert sure(run.state) > 0
+    assert certain_cost(run.state) > 0
 
 
 def test_a_run_that_died_before_its_first_prices_can_be_read_and_settled(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_a_run_that_died_before_its_first_prices_can_be_read_and_settled(tmp_pat
     """
     of, trace = terms(), scripted_trace()
     ledger = Ledger.at(tmp_path / "ledger.db")
-    state = start(e.JobStarted(of.start, of), trace, ledger, Silent())
+    state = start_run(e.JobStarted(of.start, of), trace, ledger, Silent())
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now)
     world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
     world.resume(state, ledger.entries(), e.ControllerDown(of.start, of.start))
     ended = drive(state, world, ledger, Silent())
-    read: State = fold(ledger.entries(), PriceHistory())
+    read: State = fold_entries(ledger.entries(), PriceHistory())
     assert read.closed == ended.closed
-    assert sure(read) == sure(ended) > 0
+    assert certain_cost(read) == certain_cost(ended) > 0

@@ -14,9 +14,9 @@ from pricing_data.model.market import MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control import entries as e
-from spotctl.control.codec import decode, encode
-from spotctl.control.drive import fold
-from spotctl.control.evolve import begin, evolve
+from spotctl.control.codec import decode_entry, encode_entry
+from spotctl.control.drive import fold_entries
+from spotctl.control.evolve import evolve, initial_state
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
 from spotctl.report.fold import account
@@ -53,7 +53,7 @@ def test_a_ledger_fed_fact_by_fact_yields_exactly_its_commands(seed: int, rules:
 def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
     trace = random_trace(seed)
     state, entries = replayed(seed)
-    rebuilt = fold(entries, trace)
+    rebuilt = fold_entries(entries, trace)
     assert rebuilt.instances == state.instances
     assert rebuilt.allocations == state.allocations
     assert (rebuilt.clock, rebuilt.closed, rebuilt.worked) == (state.clock, state.closed, state.worked)
@@ -62,7 +62,7 @@ def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_entry_survives_the_codec(seed: int) -> None:
     _, entries = replayed(seed)
-    assert tuple(decode(*encode(entry)) for entry in entries) == entries
+    assert tuple(decode_entry(*encode_entry(entry)) for entry in entries) == entries
 
 
 @given(seed=st.integers(0, 5), cut_s=st.integers(60, 6 * HOUR_S))
@@ -88,7 +88,7 @@ def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
     trace, (_, entries) = random_trace(seed), replayed(seed)
     first = entries[0]
     assert isinstance(first, e.JobStarted)
-    state = begin(first, trace)
+    state = initial_state(first, trace)
     for entry in entries[1:]:
         if is_command(entry):
             continue
@@ -123,8 +123,8 @@ def test_a_market_that_became_dear_is_left_even_where_prices_evict_nobody() -> N
     ]
     assert kept, "the dear markets were never bought: this shows nothing"
     for allocation in kept:
-        assert {i.end for i in state.of(allocation.name)} == {End.RELEASED}
-        ended = [i.ended_at for i in state.of(allocation.name) if i.ended_at is not None]
+        assert {i.end for i in state.instances_of(allocation.name)} == {End.RELEASED}
+        ended = [i.ended_at for i in state.instances_of(allocation.name) if i.ended_at is not None]
         assert max(ended) <= allocation.requested_at + 2 * HOUR_S
     decided = [entry.decision.action for entry in entries if isinstance(entry, e.Decided)]
     assert Action.TERMINATE in decided

@@ -16,8 +16,8 @@ from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
-from spotctl.control.billing import spent
-from spotctl.control.run_spec import Stop, Terms, Tradable
+from spotctl.control.billing import cost_so_far
+from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 from tests.spotctl.build import replay
 
@@ -31,20 +31,20 @@ def market(zone: str) -> Market:
     return Market("aws", zone[:-1], zone, "p3.2xlarge")
 
 
-def job(zone: str, start: Instant, deadline_h: float | None) -> Terms:
+def job(zone: str, start: Instant, deadline_h: float | None) -> RunSpec:
     """A day of work on one V100; what keeps the model is small and does none of it."""
-    return Terms(
+    return RunSpec(
         job="v100",
         run="r",
         seed=1,
         start=start,
         rules=AWS,
-        reliable=Tradable(Market("aws", zone[:-1], zone, "t3.small"), UsdPerHour(0.0208), 0),
+        reliable=MarketOption(Market("aws", zone[:-1], zone, "t3.small"), UsdPerHour(0.0208), 0),
         reliable_count=1,
-        spot=(Tradable(market(zone), ON_DEMAND, 8),),
+        spot=(MarketOption(market(zone), ON_DEMAND, 8),),
         limits=Limits(max_instances=1, max_per_allocation=1),
         scaling=ScalingModel(1.0, Seconds(120), Seconds(60), stage2_above=0, stage3_above=0.5),
-        stop=Stop(clocks=WORK_H * 30),
+        stop=StopCondition(clocks=WORK_H * 30),
         core_seconds_per_clock=960.0,
         prices="recorded",
         deadline_s=None if deadline_h is None else Seconds(deadline_h * HOUR_S),
@@ -68,13 +68,13 @@ def test_a_deadline_is_kept_over_probed_capacity_for_less_than_on_demand(
     trace: PriceHistory = read_trace(prices, only=lambda m: m.zone == zone).history
     probes = recorded_data / "skypilot-spot-traces" / "availability" / "1-node" / "aws-02-15-2023"
     spells = read_grid(probes / f"{zone}_v100_1.json.gz", PROBED_FROM)
-    capacity = Observations.of({market(zone): spells})
+    capacity = Observations.from_spells({market(zone): spells})
     whole = WORK_H * ON_DEMAND
     for day in range(15, 36, 2) if campaign else (16,):
         start = Instant(PROBED_FROM + day * 86400)
         for deadline_h in (WORK_H + 2.0, WORK_H + 11.0, WORK_H * 2.5) if campaign else (WORK_H + 11.0,):
             state, _ = replay(job(zone, start, deadline_h), trace, capacity=capacity)
-            share = spent(state).total / 1e6 / whole
+            share = cost_so_far(state).total / 1e6 / whole
             story = f"{zone}, day {day}: {taken_h(state):.1f} of {deadline_h:.0f} h, {share:.2f} of on-demand"
             print(f"{story}, {state.evicted_allocations} evictions")
             assert taken_h(state) <= deadline_h, story

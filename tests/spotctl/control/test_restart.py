@@ -14,14 +14,14 @@ from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds
 from spotctl.cli.format.event_text import sentence
 from spotctl.control import entries as e
-from spotctl.control.billing import bills
-from spotctl.control.drive import drive, start
+from spotctl.control.billing import instance_bills
+from spotctl.control.drive import drive, start_run
 from spotctl.control.restart import MOST_IN_VAIN
-from spotctl.control.run_spec import Keeping, Terms
+from spotctl.control.run_spec import CheckpointPolicy, RunSpec
 from spotctl.control.state import REFUSED_REST_S, Phase, State
-from spotctl.engines.paired import Told
+from spotctl.engines.paired import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
-from spotctl.providers.base import Notice, Offering, Order, Report
+from spotctl.providers.base import Answer, Notice, Offering, Order, Report
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
@@ -32,9 +32,9 @@ from tests.spotctl.control.test_step import Core, after, only
 LOST_S = 300
 
 
-def keeping(of: Terms | None = None, clocks: int = 4) -> Terms:
+def keeping(of: RunSpec | None = None, clocks: int = 4) -> RunSpec:
     """Its reliable machines are on demand, as every strategy but the default has them."""
-    return replace(of or terms(AWS), keeps=Keeping(clocks, Seconds(0.0)), strategy="proteus")
+    return replace(of or terms(AWS), keeps=CheckpointPolicy(clocks, Seconds(0.0)), strategy="proteus")
 
 
 def kept_at(core: Core, clock: int, at_s: int = 200) -> Core:
@@ -49,9 +49,9 @@ def dies(core: Core, name: str, at_s: int) -> list[e.Command]:
 def emptied(core: Core, at_s: int) -> list[e.Command]:
     """Whatever it released has ended, and whatever was not granted yet is refused."""
     said: list[e.Command] = []
-    for allocation in [a for a in core.state.allocations.values() if a.unanswered]:
+    for allocation in [a for a in core.state.allocations.values() if a.awaits_answer]:
         said += core.tell(e.Refused(after(at_s), allocation.name, "CapacityUnavailable", "no machines"))
-    live = tuple(instance.name for instance in core.state.live())
+    live = tuple(instance.name for instance in core.state.live_instances())
     return said + (core.tell(e.InstancesEnded(after(at_s), live, End.RELEASED)) if live else [])
 
 
@@ -112,7 +112,7 @@ def test_before_its_first_checkpoint_it_begins_with_nothing() -> None:
 
 def test_a_request_without_an_answer_is_waited_for_and_what_it_grants_released() -> None:
     core = kept_at(Core(keeping()).training(), 4)
-    assert core.state.allocations["s1"].unanswered
+    assert core.state.allocations["s1"].awaits_answer
     dies(core, "r1-1", LOST_S)
     assert core.state.phase is Phase.RESTARTING
     names = tuple(f"s1-{n}" for n in range(1, 5))
@@ -154,7 +154,7 @@ def test_a_training_that_fails_by_itself_does_not_begin_again() -> None:
 
 def test_one_that_is_being_cancelled_ends() -> None:
     core = kept_at(Core(keeping()).training(), 4)
-    core.tell(e.Asked(after(250), e.Ask.CANCEL))
+    core.tell(e.Asked(after(250), e.UserRequest.CANCEL))
     dies(core, "r1-1", LOST_S)
     assert core.state.failure is not None
     assert "a launch that resumes goes on after clock 4 or later" in core.state.failure
@@ -166,10 +166,10 @@ def test_one_that_is_cancelled_while_it_begins_again_is_cancelled(told: bool) ->
     dies(core, "r1-1", LOST_S)
     if told:
         emptied(core, LOST_S + 1)
-    core.tell(e.Asked(after(LOST_S + 2), e.Ask.CANCEL))
+    core.tell(e.Asked(after(LOST_S + 2), e.UserRequest.CANCEL))
     emptied(core, LOST_S + 3)
     assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.Outcome.CANCELLED, 7)
+    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
 
 
 def test_a_refused_reliable_machine_is_asked_for_again_later() -> None:
@@ -180,7 +180,7 @@ def test_a_refused_reliable_machine_is_asked_for_again_later() -> None:
     assert core.state.phase is Phase.STARTING
     assert core.state.alarm == after(LOST_S + REFUSED_REST_S)
     core.tell(e.Woke(after(LOST_S + REFUSED_REST_S)))
-    assert core.state.allocations["r3"].unanswered
+    assert core.state.allocations["r3"].awaits_answer
 
 
 def test_a_model_that_was_about_to_be_saved_is_saved_from_the_checkpoint() -> None:
@@ -301,8 +301,11 @@ class Losing:
     def offerings(self) -> tuple[Offering, ...]:
         return self._provider.offerings()
 
-    def request(self, order: Order) -> tuple[str, ...]:
-        return self._provider.request(order)
+    def submit(self, order: Order) -> None:
+        self._provider.submit(order)
+
+    def answers(self) -> tuple[Answer, ...]:
+        return self._provider.answers()
 
     def terminate(self, instances: Sequence[str]) -> None:
         self._provider.terminate(instances)
@@ -311,12 +314,12 @@ class Losing:
         return self._provider.notices()
 
 
-def replayed(of: Terms, deaths: dict[str, int]) -> tuple[State, tuple[e.Entry, ...]]:
+def replayed(of: RunSpec, deaths: dict[str, int]) -> tuple[State, tuple[e.Entry, ...]]:
     trace, time = scripted_trace(), VirtualTime(of.start)
     provider = Losing(SimulatedProvider(trace, of.rules, 60, lambda: time.now), time, deaths)
     world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
     ledger, observer = Ledger.in_memory(), Silent()
-    begun = start(e.JobStarted(of.start, of), trace, ledger, observer)
+    begun = start_run(e.JobStarted(of.start, of), trace, ledger, observer)
     return drive(begun, world, ledger, observer), ledger.entries()
 
 
@@ -328,14 +331,14 @@ def test_a_replay_that_loses_its_reliable_machine_twice_does_the_same_work_later
     calm, _ = replayed(of, {})
     state, entries = replayed(of, DEATHS)
     assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code, state.clock) == (e.Outcome.DONE, 0, calm.clock)
+    assert (state.closed.outcome, state.closed.exit_code, state.clock) == (e.RunOutcome.DONE, 0, calm.clock)
     assert (state.restarts, state.failures, state.work_done) == (2, 2, calm.work_done)
     resumed = [entry for entry in entries if isinstance(entry, e.TrainingResumed)]
     assert all(entry.clock % 4 == 0 and entry.clock > 0 for entry in resumed)
     completed = [entry.clock for entry in entries if isinstance(entry, e.Progressed)]
     assert len(completed) == calm.clock + state.clocks_redone
     assert state.now > calm.now
-    owed = {bill.instance.name: bill for bill in bills(state)}
+    owed = {bill.instance.name: bill for bill in instance_bills(state)}
     for name, at_s in DEATHS.items():
         assert owed[name].instance.ended_at == after(at_s)
         assert owed[name].amount > 0
@@ -350,12 +353,12 @@ def test_a_deadline_that_can_still_be_kept_is_kept() -> None:
     told = [entry.in_time for entry in entries if isinstance(entry, e.TellRestart)]
     assert told == [True, True]
     assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code) == (e.Outcome.DONE, 0)
+    assert (state.closed.outcome, state.closed.exit_code) == (e.RunOutcome.DONE, 0)
     assert state.now <= START + 2 * (calm.now - START)
 
 
 def test_checkpoints_by_time_cost_at_most_their_interval() -> None:
-    of = replace(terms(AWS), keeps=Keeping(0, Seconds(600.0)))
+    of = replace(terms(AWS), keeps=CheckpointPolicy(0, Seconds(600.0)))
     state, entries = replayed(of, {"r1-1": 2400})
     kept = [entry.at for entry in entries if isinstance(entry, e.Checkpointed) and entry.at < after(2400)]
     assert all(600 <= later - earlier < 900 for earlier, later in pairwise(kept))
@@ -371,19 +374,19 @@ def test_a_replay_that_goes_on_behind_its_record_says_nothing_twice() -> None:
     of = keeping()
     _, entries = replayed(of, DEATHS)
     tells = [entry for entry in entries if isinstance(entry, e.Tell)]
-    training = Told(simulate_training(of), entries)
+    training = ReplayedFacts(simulate_training(of), entries)
     for number, tell in enumerate(tells, start=1):
-        training.tell(number, tell)
-    assert training.facts(entries[-1].at) == ()
+        training.send_command(number, tell)
+    assert training.take_facts(entries[-1].at) == ()
 
 
 def test_where_other_reliable_machines_live_the_modelled_training_goes_back_to_its_checkpoint() -> None:
     """In stage 1, in which nobody else has a copy: as the real one."""
     training = simulate_training(replace(shortened(keeping(), 1000), reliable_count=2))
-    training.tell(1, e.TellJoin(START, ("r1-1", "r1-2"), True, 4))
-    facts = training.facts(after(HOUR_S * 2))
+    training.send_command(1, e.TellJoin(START, ("r1-1", "r1-2"), True, 4))
+    facts = training.take_facts(after(HOUR_S * 2))
     kept = max(fact.clock for fact in facts if isinstance(fact, e.Checkpointed))
-    training.tell(2, e.TellLost(after(HOUR_S * 2), ("r1-2",)))
-    (back_to,) = (f for f in training.facts(after(HOUR_S * 2)) if isinstance(f, e.RolledBack))
+    training.send_command(2, e.TellLost(after(HOUR_S * 2), ("r1-2",)))
+    (back_to,) = (f for f in training.take_facts(after(HOUR_S * 2)) if isinstance(f, e.RolledBack))
     reached = max(fact.clock for fact in facts if isinstance(fact, e.Progressed))
     assert (back_to.to, back_to.redone) == (kept, reached - kept)

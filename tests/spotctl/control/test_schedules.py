@@ -18,12 +18,18 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import Instant, Seconds
 from spotctl.control import entries as e
-from spotctl.control.billing import spent
-from spotctl.control.codec import decode, encode
-from spotctl.control.drive import drive, start, unexecuted
-from spotctl.control.evolve import begin, evolve
-from spotctl.control.lifecycle import Life
-from spotctl.control.run_spec import Keeping, Luggage, Queued, Tariff, Terms
+from spotctl.control.billing import cost_so_far
+from spotctl.control.codec import decode_entry, encode_entry
+from spotctl.control.drive import drive, start_run, unexecuted_commands
+from spotctl.control.evolve import evolve, initial_state
+from spotctl.control.lifecycle import InstanceState
+from spotctl.control.run_spec import (
+    CheckpointPolicy,
+    EgressTariff,
+    MovableCheckpoint,
+    QueueMembership,
+    RunSpec,
+)
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
 from spotctl.records.ledger import Ledger
@@ -36,9 +42,9 @@ Evolve = Callable[[State, e.Entry], State]
 OHIO = Market("aws", "us-east-2", "us-east-2a", "m4.xlarge")
 _THERE = random_trace(seed=0, days=2, before_days=1)
 _PLACES = {MARKETS[1]: replace(MARKETS[1], instance_type="m4.2xlarge"), MARKETS[2]: OHIO}
-PAST = PriceHistory.of({_PLACES.get(market, market): _THERE.series(market) for market in MARKETS})
+PAST = PriceHistory.from_series({_PLACES.get(market, market): _THERE.series(market) for market in MARKETS})
 """The second zone has larger machines; the third is another region."""
-LUGGAGE = Luggage(10**9, 1e8, (Tariff("aws", "region", 0.02),))
+LUGGAGE = MovableCheckpoint(10**9, 1e8, (EgressTariff("aws", "region", 0.02),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Outcome:
     """Whether the fault came before the run was over."""
 
 
-def random_terms(seed: int) -> Terms:
+def random_terms(seed: int) -> RunSpec:
     rng = np.random.default_rng((seed, 1))
     of = terms((AWS_2016, AWS, GCP)[int(rng.integers(3))], clocks=int(rng.integers(5, 100)), work=600)
     cores = {MARKETS[1]: 8}
@@ -71,8 +77,8 @@ def random_terms(seed: int) -> Terms:
     strategy = str(rng.choice(named)) if rng.random() < 0.5 else DEFAULT
     if np.random.default_rng((seed, 2)).random() < 0.3:
         rents = tuple(tradable.market for tradable in of.spot[seed % 2 :])
-        of = replace(of, queued=Queued(deadline_s is not None and seed % 2 == 1, rents))
-    keeps = Keeping(1, Seconds(0.0)) if np.random.default_rng((seed, 3)).random() < 0.5 else None
+        of = replace(of, queued=QueueMembership(deadline_s is not None and seed % 2 == 1, rents))
+    keeps = CheckpointPolicy(1, Seconds(0.0)) if np.random.default_rng((seed, 3)).random() < 0.5 else None
     of = replace(of, keeps=keeps)
     return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
@@ -82,12 +88,12 @@ def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = ev
     of = random_terms(seed)
     world = RandomWorld(seed, of, fault)
     first = e.JobStarted(of.start, of)
-    state, checks = begin(first, PAST), Checks(world)
+    state, checks = initial_state(first, PAST), Checks(world)
     entries: list[e.Entry] = [first]
     for _ in range(MOST_FACTS):
         if state.phase is Phase.CLOSED:
             break
-        fact = world.next()
+        fact = world.next_fact()
         state = evolve(state, fact)
         commands = plan(state)
         for command in commands:
@@ -101,14 +107,14 @@ def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = ev
             executed = int(np.random.default_rng(seed).integers(len(commands)))
             for command in commands[:executed]:
                 world.execute(command)
-            state = reduce(evolve, entries[1:], begin(first, PAST))
-            world.restart(entries, state.alarm, unexecuted(entries, state))
+            state = reduce(evolve, entries[1:], initial_state(first, PAST))
+            world.restart(entries, state.alarm, unexecuted_commands(entries, state))
         else:
             for command in commands:
                 world.execute(command)
     assert state.phase is Phase.CLOSED, f"the run does not end; it has seen {entries[-8:]}"
-    same(reduce(evolve, entries[1:], begin(first, PAST)), state)
-    assert evolve(state, e.Asked(Instant(state.now + 1), e.Ask.DOWN)) is state
+    same(reduce(evolve, entries[1:], initial_state(first, PAST)), state)
+    assert evolve(state, e.Asked(Instant(state.now + 1), e.UserRequest.DOWN)) is state
     assert plan(state) == ()
     return Outcome(state, tuple(entries), world.fault_struck)
 
@@ -132,7 +138,7 @@ class Checks:
             case e.Release():
                 for name in command.instances:
                     self._once("release", name)
-                    assert state.instances[name].live, f"{name} has ended: it cannot be released"
+                    assert state.instances[name].is_live, f"{name} has ended: it cannot be released"
             case e.TellJoin():
                 for name in command.instances:
                     self._once("join", name)
@@ -146,55 +152,57 @@ class Checks:
                 for name in command.instances:
                     self._once("gone", name)
                     assert ("join", name) in self._said
-                    assert not state.instances[name].live
+                    assert not state.instances[name].is_live
             case e.TellStop():
                 self._once("stop", "")
             case e.StopGivenUp():
                 self._once("stop given up", "")
             case e.TellRestart():
                 self._once("restart", str(command.number))
-                assert not list(state.live()), "begun again while machines of before live"
+                assert not list(state.live_instances()), "begun again while machines of before live"
                 assert state.terms.keeps is not None
                 self._said.discard(("stop", ""))
             case e.WakeAt():
                 assert command.when > command.at
             case e.Close():
                 self._once("close", "")
-                assert not list(state.live()), "closed while machines live"
-                assert not any(a.unanswered for a in state.allocations.values()), (
+                assert not list(state.live_instances()), "closed while machines live"
+                assert not any(a.awaits_answer for a in state.allocations.values()), (
                     "closed while a request is not answered"
                 )
 
     def step(self, state: State, entries: Sequence[e.Entry]) -> None:
         """``state``: after ``entries``."""
         for entry in entries:
-            assert decode(*encode(entry)) == entry
-        owed = spent(state)
+            assert decode_entry(*encode_entry(entry)) == entry
+        owed = cost_so_far(state)
         assert min(owed.spot, owed.on_demand, owed.refunded, owed.egress) >= 0
         assert owed.total == owed.spot + owed.on_demand + owed.egress
         left = [f for f in state.fetched if f.here.region == f.there.region]
         assert not left, "nothing is owed within a region"
         mine = [a for a in state.allocations.values() if a.reliable]
-        wanted = sum(1 for a in mine for i in state.of(a.name) if i.live)
-        wanted += sum(a.count for a in mine if a.unanswered)
+        wanted = sum(1 for a in mine for i in state.instances_of(a.name) if i.is_live)
+        wanted += sum(a.count for a in mine if a.awaits_answer)
         assert wanted <= state.terms.reliable_count, "more reliable machines than the job has"
         for on_demand in (False, True):  # while one takes over from the other there may be both, also of spot
             mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
-            wanted = sum(1 for a in mine for i in state.of(a.name) if i.stays)
-            wanted += sum(a.count for a in mine if a.unanswered)
+            wanted = sum(1 for a in mine for i in state.instances_of(a.name) if i.is_staying)
+            wanted += sum(a.count for a in mine if a.awaits_answer)
             exchanged = 1 if on_demand or state.terms.strategy != "auto" else 2
             most = exchanged * state.terms.limits.max_instances
             assert wanted <= most, "more machines than the job allows"
         said = (x for x in entries if isinstance(x, e.MachineGivenUp | e.ControllerSilent))
         self._given_up |= {word.instance for word in said}
-        useless = [i for i in state.live() if i.name in self._given_up and i.warned_at is None]
+        useless = [i for i in state.live_instances() if i.name in self._given_up and i.warned_at is None]
         if state.phase is not Phase.CLOSING:  # where paid hours may be waited out
-            assert all(i.life is Life.ENDING for i in useless), "paid for, and of no use any more"
+            assert all(i.life is InstanceState.ENDING for i in useless), "paid for, and of no use any more"
         waits = (
             state.alarm is not None and state.alarm <= state.now
         )  # the alarm's word comes within the moment
         if state.phase is Phase.TRAINING and state.asked is None and state.blind_until is None and not waits:
-            assert state.returned() is None, "machines that no lease covers are not on their way out"
+            assert state.surplus_allocation() is None, (
+                "machines that no lease covers are not on their way out"
+            )
 
     def _once(self, what: str, about: str) -> None:
         assert (what, about) not in self._said, f"{what} {about}: twice"
@@ -216,17 +224,17 @@ def rows(history: PriceHistory) -> list[tuple[list[int], list[float]]]:
 
 # ---- schedules -------------------------------------------------------------------------------------
 
-DONE = (e.Outcome.DONE, 0)
+DONE = (e.RunOutcome.DONE, 0)
 ENDS = {
-    Fault.RELIABLE_DIES: (e.Outcome.FAILED, 1),
-    Fault.RELIABLE_DIE: (e.Outcome.FAILED, 1),
-    Fault.CONTROLLER_HANGS: (e.Outcome.FAILED, 1),
-    Fault.RELIABLE_REFUSED: (e.Outcome.FAILED, 5),
-    Fault.TRAINING_FAILS: (e.Outcome.FAILED, 1),
-    Fault.STOP_HANGS: (e.Outcome.CANCELLED, 7),
-    Fault.SAVE_HANGS: (e.Outcome.FAILED, 1),
-    Fault.CANCEL: (e.Outcome.CANCELLED, 7),
-    Fault.DOWN: (e.Outcome.TAKEN_DOWN, 7),
+    Fault.RELIABLE_DIES: (e.RunOutcome.FAILED, 1),
+    Fault.RELIABLE_DIE: (e.RunOutcome.FAILED, 1),
+    Fault.CONTROLLER_HANGS: (e.RunOutcome.FAILED, 1),
+    Fault.RELIABLE_REFUSED: (e.RunOutcome.FAILED, 5),
+    Fault.TRAINING_FAILS: (e.RunOutcome.FAILED, 1),
+    Fault.STOP_HANGS: (e.RunOutcome.CANCELLED, 7),
+    Fault.SAVE_HANGS: (e.RunOutcome.FAILED, 1),
+    Fault.CANCEL: (e.RunOutcome.CANCELLED, 7),
+    Fault.DOWN: (e.RunOutcome.TAKEN_DOWN, 7),
 }
 """How a run ends in which the fault came before its training was over; else the work is done."""
 RELIABLE = (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE, Fault.CONTROLLER_HANGS)
@@ -282,7 +290,7 @@ def test_schedules_that_found_something(seed: int, fault: Fault) -> None:
 def test_it_is_the_loop_of_drive_that_was_tested(seed: int) -> None:
     of = random_terms(seed)
     ledger, observer = Ledger.in_memory(), Silent()
-    state = start(e.JobStarted(of.start, of), PAST, ledger, observer)
+    state = start_run(e.JobStarted(of.start, of), PAST, ledger, observer)
     drive(state, RandomWorld(seed, of, Fault.ALLOCATION_DIES), ledger, observer)
     assert ledger.entries() == run_schedule(seed, Fault.ALLOCATION_DIES).entries
     assert tuple(observer.seen) == ledger.entries()
@@ -318,7 +326,7 @@ def releases_nothing(state: State) -> tuple[e.Command, ...]:
 def closes_with_the_training(state: State) -> tuple[e.Command, ...]:
     if state.phase is not Phase.CLOSING:
         return plan(state)
-    return (e.Close(state.now, e.Outcome.DONE, 0, "the work is done"),)
+    return (e.Close(state.now, e.RunOutcome.DONE, 0, "the work is done"),)
 
 
 def without(*forgotten: type) -> Evolve:

@@ -12,9 +12,9 @@ from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.billing import spent, sure
-from spotctl.control.evolve import RELEASE_LEAD_S, begin, evolve
-from spotctl.control.run_spec import Terms
+from spotctl.control.billing import certain_cost, cost_so_far
+from spotctl.control.evolve import RELEASE_LEAD_S, evolve, initial_state
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import REFUSED_REST_S, Phase, State
 from spotctl.control.step import plan
 from tests.spotctl.build import MARKETS, START, scripted_trace, terms
@@ -29,9 +29,9 @@ def after(seconds: int) -> Instant:
 class Core:
     """The core, fed by hand; at most four transient machines. Alarms ring by themselves, as in a world."""
 
-    def __init__(self, of: Terms) -> None:
+    def __init__(self, of: RunSpec) -> None:
         of = replace(of, limits=replace(of.limits, max_instances=4))
-        self.state: State = begin(e.JobStarted(of.start, of), scripted_trace())
+        self.state: State = initial_state(e.JobStarted(of.start, of), scripted_trace())
         prices = [e.PriceChanged(START, market, UsdPerHour(0.035)) for market in MARKETS]
         self.tell(*prices)
 
@@ -75,10 +75,10 @@ def only(kind: type, commands: Sequence[e.Command]) -> list[e.Command]:
 
 def test_machines_that_were_asked_for_count_before_they_are_granted() -> None:
     core = Core(terms()).training()
-    (holding,) = core.state.holdings()
+    (holding,) = core.state.current_footprint()
     assert (holding.id, holding.counts_for, holding.started) == ("s1", 4, None)
     core.tell(e.Refused(after(76), "s1", "CapacityUnavailable", "no machines"))
-    assert "s1" not in {holding.id for holding in core.state.holdings()}
+    assert "s1" not in {holding.id for holding in core.state.current_footprint()}
 
 
 def test_where_a_market_refuses_the_others_are_asked_at_once_and_it_is_left_alone_for_a_while() -> None:
@@ -139,7 +139,7 @@ def test_a_reliable_machine_that_dies_before_the_training_began_ends_the_run(tol
         core.tell(e.InstancesRunning(after(60), ("r1-1",)))
     said = core.tell(e.InstancesEnded(after(70), ("r1-1",), End.FAILED))
     why = "the reliable machines were lost before the training began"
-    assert said == [e.Close(after(70), e.Outcome.FAILED, 1, why)]
+    assert said == [e.Close(after(70), e.RunOutcome.FAILED, 1, why)]
 
 
 def test_one_of_two_is_enough_to_begin_with() -> None:
@@ -195,18 +195,18 @@ def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fai
     assert core.state.allocations["r3"].requested_at == after(300 + REFUSED_REST_S)
     core.tell(e.Refused(after(302 + REFUSED_REST_S), "r3", "CapacityUnavailable", "no machines"))
     core.tell(e.TrainingFinished(after(1000), 60, "model.npz"))
-    live = tuple(i.name for i in core.state.live())
+    live = tuple(i.name for i in core.state.live_instances())
     core.tell(e.InstancesEnded(after(1001), live, End.RELEASED))
-    for allocation in [a for a in core.state.allocations.values() if a.unanswered]:
+    for allocation in [a for a in core.state.allocations.values() if a.awaits_answer]:
         core.tell(e.Refused(after(1002), allocation.name, "CapacityUnavailable", "no machines"))
     assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.Outcome.DONE, 0)
+    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.DONE, 0)
 
 
 # ---- ends ------------------------------------------------------------------------------------------
 
 
-def finished(of: Terms) -> tuple[Core, list[e.Command]]:
+def finished(of: RunSpec) -> tuple[Core, list[e.Command]]:
     core = Core(of).training().with_spot()
     return core, core.tell(e.TrainingFinished(after(1000), 60, "model.npz"))
 
@@ -240,11 +240,11 @@ def test_where_seconds_are_billed_there_is_no_hour_to_wait_out() -> None:
 def test_a_run_that_is_cancelled_just_before_it_trains_has_not_failed() -> None:
     core = Core(terms())
     core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
-    assert only(e.Release, core.tell(e.Asked(after(70), e.Ask.CANCEL)))
+    assert only(e.Release, core.tell(e.Asked(after(70), e.UserRequest.CANCEL)))
     core.tell(e.MachineJoined(after(70), "r1-1"), e.InstancesEnded(after(71), ("r1-1",), End.RELEASED))
     core.tell(e.TrainingFailed(after(73), "no copy is left"))
     assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.Outcome.CANCELLED, 7)
+    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -254,7 +254,7 @@ def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> 
         core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
     if saved:
         core.tell(e.TrainingFinished(after(100), 60, "model.npz"))
-    core.tell(e.Asked(after(101), e.Ask.DOWN))
+    core.tell(e.Asked(after(101), e.UserRequest.DOWN))
     (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
     assert isinstance(closed, e.Close)
     assert ("was not saved" in closed.why, "had been saved" in closed.why) == (not saved, saved)
@@ -265,11 +265,11 @@ def test_what_is_taken_down_cannot_be_cancelled_any_more() -> None:
     core = Core(terms()).training()
     for name in ("s1", "s2", "s3"):
         core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
-    core.tell(e.Asked(after(101), e.Ask.DOWN))
-    assert only(e.TellStop, core.tell(e.Asked(after(101), e.Ask.CANCEL))) == []
+    core.tell(e.Asked(after(101), e.UserRequest.DOWN))
+    assert only(e.TellStop, core.tell(e.Asked(after(101), e.UserRequest.CANCEL))) == []
     (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
     assert isinstance(closed, e.Close)
-    assert closed.outcome is e.Outcome.TAKEN_DOWN
+    assert closed.outcome is e.RunOutcome.TAKEN_DOWN
 
 
 @pytest.mark.parametrize(
@@ -288,16 +288,16 @@ def test_a_run_stops_gracefully_when_its_end_is_reached(stop: dict[str, float], 
     assert core.state.phase is Phase.STOPPING
 
 
-SPENT = (e.Outcome.FAILED, 6, "the budget was spent before the work was done")
+SPENT = (e.RunOutcome.FAILED, 6, "the budget was spent before the work was done")
 
 
 def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
     core = Core(replace(terms(), budget=MicroUsd(300_000))).training().with_spot()
     assert core.state.phase is Phase.STOPPING
     core.tell(e.TrainingFinished(after(180), 0, "model.npz"))
-    for name in [a.name for a in core.state.allocations.values() if a.unanswered]:
+    for name in [a.name for a in core.state.allocations.values() if a.awaits_answer]:
         core.tell(e.Refused(after(180), name, "CapacityUnavailable", "no machines"))
-    live = tuple(i.name for i in core.state.live())
+    live = tuple(i.name for i in core.state.live_instances())
     (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(181), live, End.RELEASED)))
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code, closed.why) == SPENT
@@ -336,18 +336,18 @@ def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, co
     names = tuple(core.state.instances)
     (closed,) = core.tell(e.InstancesEnded(after(1001), names, End.RELEASED))
     assert isinstance(closed, e.Close)
-    assert (closed.outcome, closed.exit_code) == (e.Outcome.DONE, code)
+    assert (closed.outcome, closed.exit_code) == (e.RunOutcome.DONE, code)
 
 
 def test_an_hour_that_an_announced_eviction_makes_free_spends_no_budget() -> None:
     """Four machines whose hour begins at 0.035 $; the reliable one costs 0.199 $."""
     core = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training().with_spot()
-    assert spent(core.state).total == 199_000 + 4 * 35_000
+    assert cost_so_far(core.state).total == 199_000 + 4 * 35_000
     assert core.state.phase is not Phase.TRAINING, "339 000 is over the budget"
     warned = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training()
     names = tuple(f"s1-{n}" for n in range(1, 5))
     warned.tell(e.Granted(after(75), "s1", names), e.EvictionWarned(after(100), names, after(220)))
     warned.tell(e.InstancesRunning(after(135), names))
-    assert spent(warned.state).total == 199_000 + 4 * 35_000
-    assert sure(warned.state) == 199_000
+    assert cost_so_far(warned.state).total == 199_000 + 4 * 35_000
+    assert certain_cost(warned.state) == 199_000
     assert warned.state.phase is Phase.TRAINING

@@ -11,7 +11,7 @@ from bidbrain.strategies.registry import DEFAULT, LIVE
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Seconds
-from spotctl.control.billing import Spending, spent
+from spotctl.control.billing import CostBreakdown, cost_so_far
 from spotctl.control.state import State
 from spotctl.job.spec import DEFAULT_STRATEGY, NEED_DEADLINE, STRATEGIES
 from tests.spotctl.build import START, capacity_between, random_trace, replay, scripted_trace, terms
@@ -19,12 +19,12 @@ from tests.spotctl.build import START, capacity_between, random_trace, replay, s
 TRACE = random_trace(seed=3)
 
 
-def run(strategy: str, **changes: object) -> tuple[State, Spending]:
+def run(strategy: str, **changes: object) -> tuple[State, CostBreakdown]:
     of = replace(terms(AWS_2016, clocks=100), strategy=strategy, **changes)  # type: ignore[arg-type]
     state, _ = replay(of, TRACE)
     assert state.closed is not None
     assert (state.closed.exit_code, state.work_left) == (0, 0), state.closed.why
-    return state, spent(state)
+    return state, cost_so_far(state)
 
 
 def test_job_files_may_name_those_that_there_are() -> None:
@@ -59,7 +59,7 @@ def test_on_demand_is_bought_once_within_a_deadline_too(rules: MarketRules) -> N
     of = replace(terms(rules, clocks=100), strategy="on-demand")
     alone, _ = replay(of, TRACE)
     kept, _ = replay(replace(of, deadline_s=Seconds(6 * 3600.0), start_s=Seconds(60.0)), TRACE)
-    assert spent(kept) == spent(alone)
+    assert cost_so_far(kept) == cost_so_far(alone)
     assert list(kept.allocations) == ["r1", "d1"]
 
 

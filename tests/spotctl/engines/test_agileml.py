@@ -12,15 +12,15 @@ import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.client import TrainingClient
-from agileml.job import Job, JobFolder, Timing
+from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.protocol.commands import Finished, SafeToKill
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
 from agileml.protocol.wire import control_to_json
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Stop
-from spotctl.engines.agileml import AgileMLTraining, attempt
+from spotctl.control.run_spec import StopCondition
+from spotctl.engines.agileml import AgileMLTraining, attempt_record
 from tests.spotctl.build import START, terms
 
 JOIN = e.TellJoin(START, ("s1-1", "s1-2"), reliable=False, cores=4)
@@ -35,14 +35,14 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
     source = tmp_path / "ratings.csv"
     write_ratings(planted_ratings(20, 10, 2, 0.1, 0.5, seed=0), source)
     setup, timing = Setup(partitions=1, shards=2, clocks=5), Timing(lease_s=LEASE_S, first_word_s=0.0)
-    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, setup, timing=timing)
+    job = TrainingJob("agileml.apps.mf:MatrixFactorization", {"rank": 2}, setup, timing=timing)
     folder = JobFolder.prepare(tmp_path / "training", job, source)
     folder.controller_record.write_text("r1-1")
     made: list[AgileMLTraining] = []
 
     def resume(*heard: e.Fact, end_checkpoints: Callable[[], str] = lambda: "") -> AgileMLTraining:
         client = TrainingClient(folder.path, told=0, heard=len(heard))
-        of = replace(terms(), stop=Stop(clocks=60, objective_delta=0.01))
+        of = replace(terms(), stop=StopCondition(clocks=60, objective_delta=0.01))
         made.append(AgileMLTraining(client, of, 600.0, str, heard, end_checkpoints))
         return made[-1]
 
@@ -53,12 +53,12 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
 
 
 def waits_for(training: AgileMLTraining) -> list[str]:
-    return [effect.name for effect in training.unfinished()]
+    return [effect.name for effect in training.pending_effects()]
 
 
 def test_machines_that_joined_before_are_not_waited_for_again(resumed: Resumed) -> None:
     training = resumed(e.MachineJoined(START, "s1-1"))
-    training.tell(1, JOIN)
+    training.send_command(1, JOIN)
     assert waits_for(training) == ["s1-2 joins"]
 
 
@@ -66,8 +66,8 @@ def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Res
     joined = (e.MachineJoined(START, "s1-1"), e.MachineJoined(START, "s1-2"))
     warned, safe = resumed(*joined), resumed(*joined, e.SafeToKill(WARN.at, "s1-1"))
     for training in (warned, safe):
-        training.tell(1, JOIN)
-        training.tell(2, WARN)
+        training.send_command(1, JOIN)
+        training.send_command(2, WARN)
     assert waits_for(warned) == ["s1-1 is safe to kill"]
     assert waits_for(safe) == []
 
@@ -86,10 +86,10 @@ def test_the_end_is_waited_for_from_its_last_clock_or_a_stop_until_it_has_come(r
     assert told_now == [[], ["the training ends"], [], [], []]
     for heard in known:
         training = resumed(*heard)
-        training.tell(1, e.TellStop(WARN.at))
+        training.send_command(1, e.TellStop(WARN.at))
         over = heard[-1:] in [(finished,), (failed,)]
         assert set(waits_for(training)) == (set() if over else {"the training ends"})
-    (effect,) = (effect for effect in resumed(last).unfinished())
+    (effect,) = (effect for effect in resumed(last).pending_effects())
     assert effect.due == START + terms().end_within_s - 1, "just before the core gives it up"
 
 
@@ -106,7 +106,7 @@ def test_checkpoints_are_over_with_the_training_whatever_is_heard_together_with_
     told(tmp_path, Finished(60, "model.npz"), SafeToKill("s1-1"))
     training = resumed(end_checkpoints=lambda: "they stay")
     assert training.poll(0.0)
-    assert training.facts(WARN.at) == (
+    assert training.take_facts(WARN.at) == (
         e.TrainingFinished(WARN.at, 60, "model.npz"),
         e.SafeToKill(WARN.at, "s1-1"),
         e.CheckpointFailed(WARN.at, 60, "they stay"),
@@ -120,7 +120,7 @@ def test_they_are_over_where_the_objective_has_settled_and_not_where_the_trainin
     told(tmp_path, ObjectiveAt(39, last), Finished(40, "model.npz"), heard=1)
     training = resumed(e.ObjectiveReported(START, 38, 0.3), end_checkpoints=lambda: "they stay")
     assert training.poll(0.0)
-    kept = [fact for fact in training.facts(WARN.at) if isinstance(fact, e.CheckpointFailed)]
+    kept = [fact for fact in training.take_facts(WARN.at) if isinstance(fact, e.CheckpointFailed)]
     assert bool(kept) == over
 
 
@@ -129,25 +129,25 @@ def test_they_are_over_where_the_objective_has_settled_and_not_where_the_trainin
 
 def test_a_machine_that_was_given_up_is_waited_for_no_more(resumed: Resumed, tmp_path: Path) -> None:
     training = resumed()
-    training.tell(1, JOIN)
+    training.send_command(1, JOIN)
     told(tmp_path, MachineGivenUp("s1-1"))
     assert training.poll(0.0)
-    (said,) = training.facts(WARN.at)
+    (said,) = training.take_facts(WARN.at)
     assert said == e.MachineGivenUp(WARN.at, "s1-1")
     assert waits_for(training) == ["s1-2 joins"]
     again = resumed(said)
-    again.tell(1, JOIN)
-    again.tell(2, WARN)
+    again.send_command(1, JOIN)
+    again.send_command(2, WARN)
     assert waits_for(again) == ["s1-2 joins"]
 
 
 def test_a_controller_that_is_never_heard_is_said_to_be_silent_once(resumed: Resumed) -> None:
     training = resumed()
-    training.tell(1, e.TellJoin(START, ("r1-1",), reliable=True, cores=4))
+    training.send_command(1, e.TellJoin(START, ("r1-1",), reliable=True, cores=4))
     until = time.monotonic() + 60
     while not training.poll(0.05):
         assert time.monotonic() < until
-    assert training.facts(WARN.at) == (e.ControllerSilent(WARN.at, "r1-1"),)
+    assert training.take_facts(WARN.at) == (e.ControllerSilent(WARN.at, "r1-1"),)
     assert not training.poll(5 * LEASE_S)
 
 
@@ -174,13 +174,15 @@ def test_of_a_ledger_an_attempt_is_told_what_is_its_own(
     number: int, told: int, facts: tuple[e.Fact, ...]
 ) -> None:
     """Commands are numbered through; news of a controller are counted from its beginning."""
-    assert attempt(ENTRIES, number) == (told, facts)
+    assert attempt_record(ENTRIES, number) == (told, facts)
 
 
 def test_a_training_that_cannot_begin_again_has_failed(resumed: Resumed) -> None:
     """This one keeps no checkpoints."""
     training = resumed()
-    training.tell(1, JOIN)
-    training.tell(2, e.TellRestart(LOST, 1))
+    training.send_command(1, JOIN)
+    training.send_command(2, e.TellRestart(LOST, 1))
     assert waits_for(training) == []
-    assert training.facts(LOST) == (e.TrainingFailed(LOST, "it cannot begin again: it keeps no checkpoints"),)
+    assert training.take_facts(LOST) == (
+        e.TrainingFailed(LOST, "it cannot begin again: it keeps no checkpoints"),
+    )

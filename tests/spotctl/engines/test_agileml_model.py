@@ -8,21 +8,21 @@ import pytest
 
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.engines.agileml_model import ModelledTraining
+from spotctl.engines.agileml_model import SimulatedTraining
 from tests.spotctl.build import START, terms
 
 
 @pytest.mark.parametrize("transient", [0, 4])
 def test_a_reliable_machine_is_survived_where_its_part_of_the_model_has_another_copy(transient: int) -> None:
     """In stage 1 it has none; with more transient machines than reliable ones, the actives have."""
-    training = ModelledTraining(replace(terms(), reliable_count=2))
-    training.tell(1, e.TellJoin(START, ("r1-1", "r1-2"), True, 4))
+    training = SimulatedTraining(replace(terms(), reliable_count=2))
+    training.send_command(1, e.TellJoin(START, ("r1-1", "r1-2"), True, 4))
     if transient:
-        training.tell(2, e.TellJoin(START, tuple(f"s1-{n}" for n in range(transient)), False, 4))
+        training.send_command(2, e.TellJoin(START, tuple(f"s1-{n}" for n in range(transient)), False, 4))
     at = Instant(START + 3600)
-    training.facts(at)
-    training.tell(3, e.TellLost(at, ("r1-2",)))
-    facts = training.facts(at)
+    training.take_facts(at)
+    training.send_command(3, e.TellLost(at, ("r1-2",)))
+    facts = training.take_facts(at)
     failed = [fact.why for fact in facts if isinstance(fact, e.TrainingFailed)]
     if transient:
         assert not failed

@@ -13,7 +13,7 @@ import pytest
 from agileml.node.programs import messages as m
 from agileml.node.programs.checkpoint_folder import Checkpoint
 from agileml.node.programs.checkpoint_store import CheckpointStore
-from agileml.node.programs.job_folder import CommandFolder, Description
+from agileml.node.programs.job_folder import CommandDescription, CommandFolder
 from spotctl.control import entries as e
 from spotctl.engines.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
 from spotctl.records.outputs import keep_checkpoint
@@ -40,17 +40,17 @@ def said(
     clock: Callable[[], float] = stopwatch,
 ) -> Iterator[CommandTraining]:
     """A training whose only machine has said ``words``."""
-    described = Description(
+    described = CommandDescription(
         "job", "run", "", "true", None, {}, (), str(folder / "store"), str(folder / "lock")
     )
     shared = CommandFolder.prepare(folder / "training", described)
-    shared.machine("s1-1").mkdir()
+    shared.machine_folder("s1-1").mkdir()
     lines = [json.dumps(m.to_json(word)) for word in words]
-    shared.said("s1-1").write_text("".join(f"{line}\n" for line in lines))
+    shared.words_file("s1-1").write_text("".join(f"{line}\n" for line in lines))
     of = replace(terms(), reliable_count=0, stop=replace(terms().stop, clocks=STEPS))
     training = CommandTraining(shared, of, 600.0, 0, keep, end, clock=clock)
     try:
-        training.tell(1, e.TellJoin(START, ("s1-1",), False, 4))
+        training.send_command(1, e.TellJoin(START, ("s1-1",), False, 4))
         yield training
     finally:
         training.close()
@@ -62,7 +62,7 @@ def test_the_end_of_the_program_says_where_its_newest_checkpoint_is(tmp_path: Pa
     (tmp_path / "step-3").write_text("weights")
     CheckpointStore(str(place)).publish(Checkpoint(STEPS, tmp_path / "step-3"))
     with ended(tmp_path, lambda: keep_checkpoint(str(place), wanted, "r1")) as training:
-        last = training.facts(START)[-1]
+        last = training.take_facts(START)[-1]
     assert isinstance(last, e.TrainingFinished)
     assert (last.clock, Path(last.model).exists()) == (STEPS, True)
     assert Path(last.model).is_relative_to(wanted or place)
@@ -74,7 +74,7 @@ def test_a_store_that_is_gone_by_the_end_fails_the_job_and_keeps_no_bill_open(tm
     (place / "manifests").mkdir(parents=True)
     (place / "manifests" / "000000000000003.json").mkdir()  # which cannot be read
     with ended(tmp_path, lambda: keep_checkpoint(str(place), "", "r1")) as training:
-        last = training.facts(START)[-1]
+        last = training.take_facts(START)[-1]
     assert isinstance(last, e.TrainingFailed)
     assert last.why.startswith("the program has ended, but its checkpoints cannot be found: ")
     assert str(place) in last.why
@@ -90,7 +90,7 @@ def test_a_machine_that_hangs_is_ended_and_one_that_slept_with_everybody_is_not(
         training.poll(0.0)
 
     with said(tmp_path, m.Ready(), end=ended.append, clock=lambda: now) as training:
-        CommandFolder(tmp_path / "training").alive("s1-1").touch()
+        CommandFolder(tmp_path / "training").alive_file("s1-1").touch()
         look(0.0)
         look(8 * 3600.0)
         assert ended == [], "nobody was there to be heard by"
@@ -114,13 +114,13 @@ def test_a_machine_has_longer_to_show_that_it_lives_for_the_first_time(tmp_path:
 
 def test_the_end_is_waited_for_from_a_stop_until_it_has_come(tmp_path: Path) -> None:
     def waits_for(training: CommandTraining) -> list[str]:
-        return [effect.name for effect in training.unfinished()]
+        return [effect.name for effect in training.pending_effects()]
 
     with said(tmp_path / "runs", m.Ready(), m.Began(1, 0)) as training:
         training.poll(0.0)
         assert waits_for(training) == []
-        training.tell(2, e.TellStop(START))
+        training.send_command(2, e.TellStop(START))
         assert waits_for(training) == ["the training ends"]
     with ended(tmp_path / "over", str) as training:
-        training.tell(2, e.TellStop(START))
+        training.send_command(2, e.TellStop(START))
         assert waits_for(training) == []

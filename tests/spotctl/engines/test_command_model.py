@@ -16,9 +16,9 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import entries as e
-from spotctl.control.bidding import observation, pledge, promised
-from spotctl.control.evolve import begin
-from spotctl.control.run_spec import Terms
+from spotctl.control.bidding import build_observation, deadline_pledge, deadline_promise
+from spotctl.control.evolve import initial_state
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.engines.agileml_model import DRAIN_S
 from tests.spotctl.build import MARKETS, START, asked_once, random_trace, replay, scripted_trace, terms
@@ -26,7 +26,7 @@ from tests.spotctl.build import MARKETS, START, asked_once, random_trace, replay
 INTERVAL_S = 1200
 
 
-def of_command(*, saves: bool = True, clocks: int = 60) -> Terms:
+def of_command(*, saves: bool = True, clocks: int = 60) -> RunSpec:
     """A program of 60 steps of ten minutes on one machine."""
     return replace(
         terms(clocks=clocks),
@@ -67,21 +67,21 @@ def test_a_program_that_keeps_nothing_does_all_again_and_is_bought_what_lasts() 
     assert state.seconds_redone == 9100 - 60 - 15 + DRAIN_S
     assert [entry.clock for entry in entries if isinstance(entry, e.ProgramBegan)] == [0, 0]
     believed = replace(of_command(), checkpoints=Checkpointing(Seconds(1e6), 0.0, Seconds(60.0)))
-    lambdas = [observation(of).scaling.lambda_s for of in (opened(believed), opened(said))]
+    lambdas = [build_observation(of).scaling.lambda_s for of in (opened(believed), opened(said))]
     assert lambdas == [15.0, 15.0 + 60 * 600 / 2]
     ran = structs.replace(opened(of_command()), seconds_redone=INTERVAL_S + 1)
-    assert observation(ran).scaling.lambda_s == lambdas[1], "nothing was stored in so long"
-    assert observation(structs.replace(ran, consistent=3)).scaling.lambda_s == lambdas[0]
+    assert build_observation(ran).scaling.lambda_s == lambdas[1], "nothing was stored in so long"
+    assert build_observation(structs.replace(ran, consistent=3)).scaling.lambda_s == lambdas[0]
 
 
-def opened(of: Terms) -> State:
-    return begin(e.JobStarted(START, of), scripted_trace())
+def opened(of: RunSpec) -> State:
+    return initial_state(e.JobStarted(START, of), scripted_trace())
 
 
 def test_a_deadline_is_promised_to_a_program_that_keeps_nothing_as_if_all_of_it_could_be_lost() -> None:
     said = replace(of_command(saves=False), keeps_nothing=True, deadline_s=Seconds(1e6))
     state = opened(said)
-    found = pledge(state)
+    found = deadline_pledge(state)
     assert found is not None
     assert found.unsaved_work == found.work == 60 * said.core_seconds_per_clock
 
@@ -111,7 +111,7 @@ def test_a_promised_deadline_is_kept_whatever_steps_are_lost_with_machines(slack
     for seed in range(1, 5):
         trace, of = random_trace(seed), of_command(saves=saves, clocks=12)
         far = replace(of, deadline_s=Seconds(1e6))
-        promise = promised(begin(e.JobStarted(START, far), trace))
+        promise = deadline_promise(initial_state(e.JobStarted(START, far), trace))
         assert promise is not None
         deadline_s = Seconds(promise.least_deadline_s * slack)
         state, _ = replay(replace(of, deadline_s=deadline_s), trace)
@@ -140,9 +140,9 @@ def test_a_machine_is_given_up_where_another_market_is_cheaper_by_more_than_the_
 def test_cancelled_while_it_waits_for_its_first_machine() -> None:
     """What it was granted is taken while it boots, and the price stays too high to ask again."""
     high = scripted_trace(*((n, 1, 1.0) for n in range(3)))
-    state, _ = replay(of_command(), high, asked_once(e.Ask.CANCEL, 600))
+    state, _ = replay(of_command(), high, asked_once(e.UserRequest.CANCEL, 600))
     assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code) == (e.Outcome.CANCELLED, 7)
+    assert (state.closed.outcome, state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
     assert not any(instance.joined for instance in state.instances.values())
 
 

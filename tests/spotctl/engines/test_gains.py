@@ -12,9 +12,9 @@ from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.market import Market
 from pricing_data.model.units import Seconds
 from spotctl.control import entries as e
-from spotctl.control.bidding import observation, promised
-from spotctl.control.evolve import begin
-from spotctl.control.run_spec import Terms
+from spotctl.control.bidding import build_observation, deadline_promise
+from spotctl.control.evolve import initial_state
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.errors import JobFileError
 from spotctl.job.file import parse_job
@@ -31,12 +31,12 @@ scaling: {scaling}
 """
 
 
-def resolved(scaling: str, on: str = "c4.xlarge") -> Terms:
+def resolved(scaling: str, on: str = "c4.xlarge") -> RunSpec:
     spec = parse_job(JOB.format(scaling=scaling, on=on), "of.yaml", Path.cwd())
     return resolve(spec, PriceOptions(), "r", 1).terms
 
 
-def speeds(of: Terms) -> dict[str, float]:
+def speeds(of: RunSpec) -> dict[str, float]:
     return {t.market.instance_type: t.nu for t in of.spot}
 
 
@@ -77,7 +77,7 @@ def test_both_at_once_are_refused_and_elastic_training_has_no_cores() -> None:
         parse_job("scaling: {cores: 1}\n", "of.yaml", Path.cwd())
 
 
-def single_threaded(*, measure: bool = False, faster: float = 1.0) -> Terms:
+def single_threaded(*, measure: bool = False, faster: float = 1.0) -> RunSpec:
     """A program told of for four cores, on machines with eight; ``faster``: what it really is there."""
     base = terms(clocks=60)
     return replace(
@@ -98,7 +98,7 @@ def of(state: State) -> Market:
 
 def test_a_promise_rests_on_what_the_program_is_taken_to_do_and_not_on_cores() -> None:
     far = replace(single_threaded(), deadline_s=Seconds(1e6))
-    found = promised(begin(e.JobStarted(START, far), scripted_trace()))
+    found = deadline_promise(initial_state(e.JobStarted(START, far), scripted_trace()))
     assert found is not None
     assert found.least_deadline_s > 60 * 2400 / 4
 
@@ -108,9 +108,9 @@ def test_only_its_progress_makes_it_faster_than_it_is_taken_to_be(measure: bool)
     state, entries = replay(single_threaded(measure=measure, faster=1.8), scripted_trace())
     assert state.training_over_at == pytest.approx(START + 60 + 15 + 60 * 2400 / 7.2, abs=60)
     kind = of(state).instance_type
-    assert state.speeds()[kind] == pytest.approx(7.2 if measure else 4.0, rel=0.05)
-    opened = begin(next(x for x in entries if isinstance(x, e.JobStarted)), scripted_trace())
-    assert observation(opened).find_offer(of(state)).cores == 4.0
+    assert state.machine_speeds()[kind] == pytest.approx(7.2 if measure else 4.0, rel=0.05)
+    opened = initial_state(next(x for x in entries if isinstance(x, e.JobStarted)), scripted_trace())
+    assert build_observation(opened).find_offer(of(state)).cores == 4.0
 
 
 def test_it_is_replayed_and_compared_with_machines_that_do_no_more_either() -> None:

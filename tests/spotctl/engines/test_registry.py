@@ -86,23 +86,23 @@ def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(
     engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
-    assert engine.over_since() is None
-    wrote(folder.model / partition_file(1), at_s=2000.0)
-    assert engine.over_since() is None, "the other part of two is missing"
-    wrote(folder.model / partition_file(0), at_s=1000.0)
-    assert engine.over_since() == 2000.0
+    assert engine.finished_at() is None
+    wrote(folder.model_folder / partition_file(1), at_s=2000.0)
+    assert engine.finished_at() is None, "the other part of two is missing"
+    wrote(folder.model_folder / partition_file(0), at_s=1000.0)
+    assert engine.finished_at() == 2000.0
 
 
 def test_a_command_is_over_since_its_program_ended_with_status_0(tmp_path: Path) -> None:
     engine, folder = run_of(tmp_path, load_job(COMMAND)), CommandFolder(tmp_path / "training")
     ready, ended = (json.dumps(m.to_json(word)) + "\n" for word in (m.Ready(), m.Ended("run", 0, "")))
     failed = json.dumps(m.to_json(m.Ended("run", 1, "no"))) + "\n"
-    assert engine.over_since() is None
-    wrote(folder.said("s1-1"), 1000.0, ready + failed)
-    wrote(folder.said("s2-1"), 3000.0, ready)
-    assert engine.over_since() is None
-    wrote(folder.said("s1-1"), 2000.0, ready + failed + ended)
-    assert engine.over_since() == 2000.0
+    assert engine.finished_at() is None
+    wrote(folder.words_file("s1-1"), 1000.0, ready + failed)
+    wrote(folder.words_file("s2-1"), 3000.0, ready)
+    assert engine.finished_at() is None
+    wrote(folder.words_file("s1-1"), 2000.0, ready + failed + ended)
+    assert engine.finished_at() == 2000.0
 
 
 def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_it_ended(
@@ -112,10 +112,10 @@ def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_i
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
     trained = structs.replace(state_after(52), model="models/model.npz")
-    assert engine.scoring(structs.replace(trained, model=None)) is None
-    scoring = engine.scoring(trained)
+    assert engine.plan_scoring(structs.replace(trained, model=None)) is None
+    scoring = engine.plan_scoring(trained)
     assert isinstance(scoring, Scoring)
-    score = scoring.run(60.0, lambda: False)
+    score = scoring.score_model(60.0, lambda: False)
     assert isinstance(score, Unscored)
     assert "holds no cut input" in score.why
 

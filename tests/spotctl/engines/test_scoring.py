@@ -21,7 +21,7 @@ from spotctl.report.final import Score, Unscored
 from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import SPOTCTL
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SLOW = """
 import time
 from agileml.apps.mf import MatrixFactorization
@@ -80,7 +80,7 @@ def test_scoring_takes_a_tenth_of_the_training_within_bounds() -> None:
 
 @pytest.mark.process
 def test_a_solver_that_runs_out_of_time_is_told_with_its_sweeps(trained: Scoring) -> None:
-    score = trained.run(6.0, lambda: False)
+    score = trained.score_model(6.0, lambda: False)
     assert isinstance(score, Score)
     assert (score.metric, score.reference, score.reference_name) == ("rmse", 0.25, "ALS")
     assert score.reference_note == "after 2 sweeps: it took more than the 6 s that scoring may take"
@@ -88,7 +88,7 @@ def test_a_solver_that_runs_out_of_time_is_told_with_its_sweeps(trained: Scoring
 
 @pytest.mark.process
 def test_what_is_not_found_in_time_is_not_scored(trained: Scoring) -> None:
-    score = trained.run(0.01, lambda: False)
+    score = trained.score_model(0.01, lambda: False)
     assert score == Unscored("it took more than the 0 s that scoring may take")
 
 
@@ -96,9 +96,9 @@ def test_what_is_not_found_in_time_is_not_scored(trained: Scoring) -> None:
 def test_an_interrupt_ends_the_scoring_and_nothing_else(trained: Scoring) -> None:
     began = time.monotonic()
     with alarm(signal.SIGALRM, 0.2):
-        score = trained.run(60.0, lambda: False)
+        score = trained.score_model(60.0, lambda: False)
     assert score == Unscored(INTERRUPTED)
-    assert trained.run(60.0, lambda: True) == Unscored(INTERRUPTED)
+    assert trained.score_model(60.0, lambda: True) == Unscored(INTERRUPTED)
     assert time.monotonic() - began < SECONDS_TO_END
 
 

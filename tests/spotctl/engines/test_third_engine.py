@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.model.units import Instant, later
+from pricing_data.model.units import Instant, seconds_after
 from spotctl.control import entries as e
 from spotctl.control.engine_traits import EngineTraits
-from spotctl.control.run_spec import Terms
+from spotctl.control.run_spec import RunSpec
 from spotctl.engines import registry
-from spotctl.engines.registry import Engine, EngineAdapter, register
+from spotctl.engines.registry import Engine, EngineAdapter, register_engine
 from spotctl.engines.simulated import MODELS
 from spotctl.job.checks import JOB_CHECKS
 from spotctl.job.file import JOB_READERS
@@ -37,7 +37,7 @@ TRIAL_CORE_S = 3600.0
 class ModelledSweep:
     """Tries one setting after the other on all machines together; a trial under way survives nothing."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: RunSpec) -> None:
         self._terms = terms
         self._cores: dict[str, int] = {}
         self._trial = 0
@@ -46,7 +46,7 @@ class ModelledSweep:
         self._news: deque[e.Fact] = deque()
         self._over = False
 
-    def tell(self, number: int, command: e.Tell) -> None:
+    def send_command(self, number: int, command: e.Tell) -> None:
         if number <= self._told or self._over:
             return
         self._told = number
@@ -64,7 +64,7 @@ class ModelledSweep:
                 raise ValueError("a sweep has no state to begin again from")
         self._begun = command.at if self._cores else None
 
-    def facts(self, now: Instant) -> tuple[e.Fact, ...]:
+    def take_facts(self, now: Instant) -> tuple[e.Fact, ...]:
         self._advance(now)
         news, self._news = tuple(self._news), deque()
         return news
@@ -72,9 +72,9 @@ class ModelledSweep:
     def next_change(self, after: Instant) -> Instant | None:
         if self._news or self._over or self._begun is None:
             return after if self._news else None
-        return later(self._begun, TRIAL_CORE_S / sum(self._cores.values()))
+        return seconds_after(self._begun, TRIAL_CORE_S / sum(self._cores.values()))
 
-    def unfinished(self) -> tuple[Effect, ...]:
+    def pending_effects(self) -> tuple[Effect, ...]:
         return ()
 
     def poll(self, timeout_s: float) -> bool:
@@ -85,7 +85,7 @@ class ModelledSweep:
 
     def _advance(self, now: Instant) -> None:
         while not self._over and self._begun is not None:
-            ends = later(self._begun, TRIAL_CORE_S / sum(self._cores.values()))
+            ends = seconds_after(self._begun, TRIAL_CORE_S / sum(self._cores.values()))
             if ends > now:
                 return
             self._trial, self._begun = self._trial + 1, ends
@@ -122,18 +122,18 @@ def read_sweep(root: Section, folder: Path, name: str) -> JobSpec:
     )
 
 
-def _check_nothing(settings: Settings, terms: Terms) -> None:
+def _check_nothing(settings: Settings, terms: RunSpec) -> None:
     """Accepts every job: there is no input to look at."""
 
 
-def _no_processes(settings: Settings, terms: Terms, run: Run) -> EngineAdapter:
+def _no_processes(settings: Settings, terms: RunSpec, run: Run) -> EngineAdapter:
     raise NotImplementedError("this engine is replayed only")
 
 
 @pytest.fixture
 def sweep() -> Iterator[Engine]:
     engine = Engine(SWEEP, read_sweep, _check_nothing, ModelledSweep, _no_processes)
-    register(engine)
+    register_engine(engine)
     yield engine
     for table in (JOB_READERS, JOB_CHECKS, MODELS, registry.ADAPTERS):
         table.pop(SWEEP.kind)
@@ -183,4 +183,4 @@ def test_its_section_is_checked_with_line_and_remedy(job: str) -> None:
 
 def test_a_name_is_taken_once(sweep: Engine) -> None:
     with pytest.raises(ValueError, match="there is an engine 'sweep' already"):
-        register(sweep)
+        register_engine(sweep)

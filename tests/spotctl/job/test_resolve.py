@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pricing_data.model.market import MarketRules
-from pricing_data.model.rules import AWS, AWS_2016, GCP, together
+from pricing_data.model.rules import AWS, AWS_2016, GCP, combine_rules
 from pricing_data.model.units import Instant, MicroUsd, Seconds, format_instant, parse_instant
 from spotctl.cli.app import app
-from spotctl.control.run_spec import Stop
+from spotctl.control.run_spec import StopCondition
 from spotctl.errors import UsageError
 from spotctl.job.file import parse_job
 from spotctl.job.resolve import HISTORY_BEFORE_START_S, PriceOptions, resolve
@@ -225,7 +225,7 @@ def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> No
         Seconds(120),
     )
     assert (terms.scaling.stage2_above, terms.scaling.stage3_above) == (2, 20)
-    assert terms.stop == Stop(40, Seconds(7200), 0.01)
+    assert terms.stop == StopCondition(40, Seconds(7200), 0.01)
     assert (terms.deadline_s, terms.budget) == (Seconds(6 * 3600), MicroUsd(5_000_000))
     assert not terms.drain
     assert terms.core_seconds_per_clock == 1200
@@ -293,8 +293,8 @@ def test_rules_that_are_named_are_those_of_all(tmp_path: Path) -> None:
 
 def test_auctions_and_billing_by_the_second_cannot_be_counted_on_together() -> None:
     with pytest.raises(ValueError, match="the rules aws-2016 and gcp bill in different ways"):
-        together([AWS_2016, GCP])
-    assert together([AWS, AWS]) is AWS
+        combine_rules([AWS_2016, GCP])
+    assert combine_rules([AWS, AWS]) is AWS
 
 
 def test_elastic_training_cannot_span_regions(job: MakeJob, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.formats.availability import read_grid
-from pricing_data.formats.batches import Lifetime, LifetimeBatch, Probe, ProbeBatch, Rate, RateBatch
+from pricing_data.formats.batches import LifetimeBatch, MachineLifetime, Probe, ProbeBatch, Rate, RateBatch
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, parse_instant
@@ -71,7 +71,7 @@ def test_the_same_estimate_as_running_jobs_make(store: PriceStore) -> None:
     store.add_probes(probed(DEAR, every=50))
     seen = store.observations()
     now = Instant(max(int(seen.spells(market).ends.max()) for market in seen.markets))
-    fitted = EstimatorSelector(AWS, seen).fit(PriceHistory.of({}), now)
+    fitted = EstimatorSelector(AWS, seen).fit(PriceHistory.from_series({}), now)
     rows = found_in(market_table_build.current_table(HOUR).table)
     for market in (CHEAP, DEAR):
         beta = fitted.beta(market, 0.0, 0.0, HOUR)
@@ -101,7 +101,7 @@ def test_old_sightings_are_said_to_be_old(store: PriceStore) -> None:
 def test_prices_that_clear_by_bid_evict_and_nothing_else_does(tmp_path: Path) -> None:
     store = PriceStore(tmp_path / "prices")
     start = parse_instant("2016-06-01")
-    store.add(prices({CHEAP: [(start + n * HOUR_S, 0.1 if n % 24 else 0.5) for n in range(240)]}))
+    store.add_prices(prices({CHEAP: [(start + n * HOUR_S, 0.1 if n % 24 else 0.5) for n in range(240)]}))
     store.add_probes(probed(CHEAP, every=3, until=start + 9 * DAY_S))
     market_table_build.refresh_tables(store)
     table = Table.load(tmp_path / "advice" / "3600.npz")
@@ -129,7 +129,7 @@ def test_estimates_are_taken_over_until_more_was_seen_or_the_price_changed(store
         return [found_in(table)[market].beta for market in (CHEAP, DEAR)]
 
     marked()
-    store.add(prices({DEAR: [(NOW, 0.06)]}))
+    store.add_prices(prices({DEAR: [(NOW, 0.06)]}))
     same, changed = betas()
     assert same == 0.123
     assert changed != 0.123
@@ -149,9 +149,11 @@ def test_the_zones_that_lost_machines_are_told_from_those_that_kept_them(
     for zone, path in zones.items():
         spells = read_grid(path, began)
         rows = zip(spells.begins.tolist(), spells.ends.tolist(), spells.lost.tolist(), strict=True)
-        lives = (Lifetime(markets[zone], Instant(begin), Instant(end), lost) for begin, end, lost in rows)
+        lives = (
+            MachineLifetime(markets[zone], Instant(begin), Instant(end), lost) for begin, end, lost in rows
+        )
         store.add_lifetimes(LifetimeBatch("probes, as spells", tuple(lives)))
-    store.add(prices({market: [(START, 1.0)] for market in markets.values()}))
+    store.add_prices(prices({market: [(START, 1.0)] for market in markets.values()}))
     rows_of = found_in(market_table_build.current_table(HOUR).table)
     betas = {zone: rows_of[market].beta for zone, market in markets.items()}
     assert len(betas) == 6

@@ -37,8 +37,8 @@ GPU_BOX = Market("gcp", "us-central1", "us-central1", "a2-highgpu-1g")
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PriceStore:
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path))
     store = PriceStore(tmp_path / "prices")
-    store.add(prices({CHEAP: [(START, 0.04)], DEAR: [(START, 0.05)], RISKY: [(START, 0.05)]}))
-    store.add(prices({GPU_BOX: [(START, 1.2)]}, "poll", Semantics.POLLED))
+    store.add_prices(prices({CHEAP: [(START, 0.04)], DEAR: [(START, 0.05)], RISKY: [(START, 0.05)]}))
+    store.add_prices(prices({GPU_BOX: [(START, 1.2)]}, "poll", Semantics.POLLED))
     store.add_types(
         TypeBatch(
             "test",
@@ -154,7 +154,7 @@ def test_daily_figures_are_averaged_by_time(store: PriceStore) -> None:
 
 def test_known_risks_first_then_open_bands_then_unknown_ones(store: PriceStore) -> None:
     store.add_rates(RateBatch("advisor", (rate(region(DEAR), 0.0, 0.05), rate(region(RISKY), 0.2, 1.0))))
-    store.add(prices({Market("aws", "us-east-1", "us-east-1a", "x9.huge"): [(START, 0.001)]}))
+    store.add_prices(prices({Market("aws", "us-east-1", "us-east-1a", "x9.huge"): [(START, 0.001)]}))
     answer = advise(market_table_build.current_table(HOUR).table, Wish(), NOW, 10)
     assert [(found.row.market, found.row.basis) for found in answer.ranked] == [
         (CHEAP, "published rate"),
@@ -188,7 +188,7 @@ def test_what_might_fit_is_not_left_out_silently(store: PriceStore) -> None:
     nameless = InstanceType("aws", "p9.large", 4, 60.0, 1)
     store.add_types(TypeBatch("test", (TypeRow(nameless),), START))
     markets = [Market("aws", "us-east-1", "us-east-1a", name) for name in ("p9.large", "x9.huge")]
-    store.add(prices({market: [(START, 1.0)] for market in markets}))
+    store.add_prices(prices({market: [(START, 1.0)] for market in markets}))
     table = market_table_build.current_table(HOUR).table
     answer = advise(table, Wish(gpu=Gpu("V100", Amount(1, True))), NOW, 10)
     assert answer.ranked == ()
@@ -218,7 +218,7 @@ def test_stale_prices_rank_after_all_others(store: PriceStore) -> None:
     cheapest = before.ranked[0].row.market
     later = Instant(NOW + 5 * DAY_S)
     others = {found.row.market: found.row.price for found in before.ranked[1:]}
-    store.add(prices({market: [(later, price)] for market, price in others.items()}))
+    store.add_prices(prices({market: [(later, price)] for market, price in others.items()}))
     answer = advise(market_table_build.current_table(HOUR).table, Wish(), later, 10)
     assert answer.ranked[-1].row.market == cheapest
     assert [found.stale for found in answer.ranked] == [False] * len(others) + [True]
@@ -227,7 +227,7 @@ def test_stale_prices_rank_after_all_others(store: PriceStore) -> None:
 def test_a_table_never_outlives_a_change_of_the_store(store: PriceStore) -> None:
     before = market_table_build.current_table(HOUR).table
     assert market_table_build.current_table(HOUR).table.fingerprint == before.fingerprint
-    store.add(prices({CHEAP: [(NOW, 0.09)]}))
+    store.add_prices(prices({CHEAP: [(NOW, 0.09)]}))
     after = market_table_build.current_table(HOUR).table
     assert {row.market: row.price for row in after}[CHEAP] == 0.09
     assert {row.market: row.price for row in before}[CHEAP] == 0.04
@@ -235,7 +235,7 @@ def test_a_table_never_outlives_a_change_of_the_store(store: PriceStore) -> None
 
 def test_every_horizon_that_was_asked_for_is_kept_up(store: PriceStore) -> None:
     market_table_build.current_table(Seconds(7200.0))
-    store.add(prices({CHEAP: [(NOW, 0.09)]}))
+    store.add_prices(prices({CHEAP: [(NOW, 0.09)]}))
     market_table_build.refresh_tables(store)
     mark = market_table_build.fingerprint(store.root)
     for horizon in (3600, 7200):
@@ -258,14 +258,14 @@ def test_crossings_of_unchanged_markets_are_taken_over(tmp_path: Path) -> None:
     start = parse_instant("2016-06-01")
     hourly = [(start + n * HOUR_S, 0.1 if n % 24 else 0.5) for n in range(240)]
     elsewhere = Market("aws", "us-west-2", "us-west-2a", DEAR.instance_type)
-    store.add(prices({CHEAP: hourly, elsewhere: hourly}))
+    store.add_prices(prices({CHEAP: hourly, elsewhere: hourly}))
     path = tmp_path / "advice" / "3600.npz"
     market_table_build.refresh_tables(store)
     first = Table.load(path)
     assert first is not None
     marked = {**first.columns, "beta": np.full(2, 0.123)}
     Table(first.fingerprint, HOUR, marked).save(path)
-    store.add(prices({elsewhere: [(start + 300 * HOUR_S, 0.2)]}))
+    store.add_prices(prices({elsewhere: [(start + 300 * HOUR_S, 0.2)]}))
     market_table_build.refresh_tables(store)
     second = Table.load(path)
     assert second is not None
@@ -281,7 +281,7 @@ def test_what_was_delisted_or_failed_a_check_is_in_doubt(store: PriceStore) -> N
     store.add_on_demand(
         OnDemandBatch("test", (ListPrice("aws", "us-east-1", "c5.xlarge", UsdPerHour(0.17), START),), START)
     )
-    store.add(prices({DEAR: [(NOW, 0.5)], GPU_BOX: [(NOW, math.nan)]}))
+    store.add_prices(prices({DEAR: [(NOW, 0.5)], GPU_BOX: [(NOW, math.nan)]}))
     doubts = {quote.market: quote.doubt for quote in quotes(store)}
     assert doubts == {
         CHEAP: "",
@@ -296,7 +296,7 @@ def test_what_was_delisted_or_failed_a_check_is_in_doubt(store: PriceStore) -> N
 def test_a_poll_has_seen_what_did_not_change(store: PriceStore) -> None:
     other = Market("gcp", "us-central1", "us-central1", "n2-standard-8")
     elsewhere = Market("gcp", "us-west1", "us-west1", "n2-standard-8")
-    store.add(prices({other: [(NOW, 0.1)], elsewhere: [(START, 0.1)]}, "poll", Semantics.POLLED))
+    store.add_prices(prices({other: [(NOW, 0.1)], elsewhere: [(START, 0.1)]}, "poll", Semantics.POLLED))
     seen = {quote.market: quote.observed for quote in quotes(store)}
     assert (seen[GPU_BOX], seen[other], seen[elsewhere]) == (NOW, NOW, START)
 
@@ -314,6 +314,6 @@ def test_a_market_of_an_event_stream_is_not_seen_by_a_recording_that_goes_on_wit
         batch.prices,
         batch.times + 20 * DAY_S,
     )
-    store.add(late)
+    store.add_prices(late)
     (quote,) = (quote for quote in quotes(store) if quote.market.region == "eu-west-1")
     assert quote.observed == START + 2 * DAY_S

@@ -40,7 +40,7 @@ def test_a_price_that_did_not_change_was_still_seen(
     """Asked for again after thirty days; but AWS would have repeated it every day."""
     store = PriceStore(tmp_path)
     for observed_day in (0, 30):
-        store.add(said(market, semantics, 0, observed_day))
+        store.add_prices(said(market, semantics, 0, observed_day))
     (quote,) = quotes(store)
     assert quote.since == BEGIN
     assert quote.observed == BEGIN + known_until * DAY_S
@@ -49,7 +49,7 @@ def test_a_price_that_did_not_change_was_still_seen(
 
 def test_a_price_of_aws_that_is_due_to_be_repeated_is_as_old_as_the_last_fetch(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    store.add(said(AWS, Semantics.EVENT_STREAM, 0, 0))
-    store.add(said(AWS, Semantics.EVENT_STREAM, 0, 1))
+    store.add_prices(said(AWS, Semantics.EVENT_STREAM, 0, 0))
+    store.add_prices(said(AWS, Semantics.EVENT_STREAM, 0, 1))
     (quote,) = quotes(store)
     assert quote.observed == BEGIN + DAY_S

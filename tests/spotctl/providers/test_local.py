@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from agileml.job import Job, JobFolder
+from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.local import LocalHost
 from agileml.protocol.events import Setup
 from pricing_data.model.rules import AWS_2016
@@ -25,7 +25,9 @@ DEAR_AT_S = 600
 def test_machines_that_run_were_granted_whatever_the_price_is_now(tmp_path: Path) -> None:
     ratings = tmp_path / "ratings.csv.gz"
     write_ratings(planted_ratings(users=20, items=10, rank=2, noise=0.1, density=0.5, seed=0), ratings)
-    job = Job("agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=1))
+    job = TrainingJob(
+        "agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=1)
+    )
     JobFolder.prepare(tmp_path / "job", job, ratings)
     host = LocalHost(tmp_path / "job")
     trace = scripted_trace((0, DEAR_AT_S, 1.5))

@@ -18,7 +18,7 @@ from spotctl.job.resolve import PriceOptions
 from spotctl.job.settings import WorldKind
 from spotctl.queue.file import load_queue
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRun, root_of
-from spotctl.queue.lifecycle.run_queue import go_on_with, run_queue
+from spotctl.queue.lifecycle.run_queue import resume_queue, run_queue
 from spotctl.queue.spec import QueueOptions, QueueSettings
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import Run
@@ -106,9 +106,9 @@ class Queue:
         settings = self.settings
         folder = QueueFolder(settings.spec.name, root_of(WorldKind.REPLAY))
         with folder.lock():
-            newest = folder.newest()
+            newest = folder.newest_run()
             assert newest is not None
-            return go_on_with(settings, folder, newest, watching)
+            return resume_queue(settings, folder, newest, watching)
 
 
 def queue(

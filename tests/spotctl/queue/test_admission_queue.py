@@ -10,12 +10,12 @@ import pytest
 
 from spotctl.job.settings import WorldKind
 from spotctl.queue.allocation.quotas import Pools
-from spotctl.queue.lifecycle.admission_queue import Arrival, Arrivals, Refusal, Room
-from spotctl.queue.lifecycle.job_locks import Claims
-from spotctl.queue.lifecycle.run_queue import starting_at
+from spotctl.queue.lifecycle.admission_queue import AdmissionQueue, Arrival, QueueCapacity, Refusal
+from spotctl.queue.lifecycle.job_locks import JobLocks
+from spotctl.queue.lifecycle.run_queue import with_start
 from spotctl.queue.spec import QueueSettings
 from spotctl.records.run import Runs
-from spotctl.session.open import begin
+from spotctl.session.open import create_run
 from tests.scenarios.support.market import START
 from tests.spotctl.queue.build import Watching, command, queue
 
@@ -23,21 +23,23 @@ from tests.spotctl.queue.build import Watching, command, queue
 @pytest.mark.parametrize("deadline", ["", "deadline: 10h"])
 def test_a_run_that_was_begun_and_not_yet_noted_is_gone_on_with(deadline: str, tmp_path: Path) -> None:
     settings, arrivals = begun(tmp_path, deadline)
-    with Claims(Runs()) as claims:
-        (again,) = arrivals(settings, claims).each([settings.spec.jobs[0]], Room(START, {}, None))
+    with JobLocks(Runs()) as claims:
+        (again,) = arrivals(settings, claims).admit_each(
+            [settings.spec.jobs[0]], QueueCapacity(START, {}, None)
+        )
         assert isinstance(again, Arrival)
         assert again.unfinished is not None
         assert again.unfinished.run == Runs().find("a")
-        assert again.judgement.made == bool(deadline)
+        assert again.judgement.is_promised == bool(deadline)
 
 
 def test_a_run_that_was_begun_under_a_promise_that_cannot_be_made_now_is_not_gone_on_with(
     tmp_path: Path,
 ) -> None:
     settings, arrivals = begun(tmp_path, "deadline: 10h, best_effort: true")
-    with Claims(Runs()) as claims:
-        (refusal,) = arrivals(settings, claims).each(
-            [settings.spec.jobs[0]], Room(START, {"c4.xlarge": 2}, None)
+    with JobLocks(Runs()) as claims:
+        (refusal,) = arrivals(settings, claims).admit_each(
+            [settings.spec.jobs[0]], QueueCapacity(START, {"c4.xlarge": 2}, None)
         )
         assert isinstance(refusal, Refusal)
         assert "promised something else" in str(refusal.error)
@@ -46,20 +48,24 @@ def test_a_run_that_was_begun_under_a_promise_that_cannot_be_made_now_is_not_gon
             """Nobody runs it."""
 
 
-def begun(folder: Path, more: str) -> tuple[QueueSettings, Callable[[QueueSettings, Claims], Arrivals]]:
+def begun(
+    folder: Path, more: str
+) -> tuple[QueueSettings, Callable[[QueueSettings, JobLocks], AdmissionQueue]]:
     """A local queue whose process died right after it had put the beginning of a on record. ``more``: what
     the queue's file says of a.
     """
     head = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
     settings = queue(folder, head, [(command(folder, "a", steps=4, takes=10), more)]).settings
     options = replace(settings.options, world=WorldKind.LOCAL)
-    settings = starting_at(replace(settings, options=options), START)
+    settings = with_start(replace(settings, options=options), START)
 
-    def arrivals(settings: QueueSettings, claims: Claims) -> Arrivals:
-        return Arrivals(settings, Pools(settings.spec.quotas), claims)
+    def arrivals(settings: QueueSettings, claims: JobLocks) -> AdmissionQueue:
+        return AdmissionQueue(settings, Pools(settings.spec.quotas), claims)
 
-    with Claims(Runs()) as claims:
-        (first,) = arrivals(settings, claims).each([settings.spec.jobs[0]], Room(START, {}, None))
+    with JobLocks(Runs()) as claims:
+        (first,) = arrivals(settings, claims).admit_each(
+            [settings.spec.jobs[0]], QueueCapacity(START, {}, None)
+        )
         assert isinstance(first, Arrival)
-        begin(claims.runs, first.settings, first.resolved, Watching()).ledger.close()
+        create_run(claims.runs, first.settings, first.resolved, Watching()).ledger.close()
     return settings, arrivals

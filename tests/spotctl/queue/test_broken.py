@@ -17,15 +17,15 @@ from spotctl.errors import AlreadyRunning, DeadlineInfeasible, LedgerError, Usag
 from spotctl.job.settings import WorldKind
 from spotctl.queue.allocation.quotas import Pools
 from spotctl.queue.lifecycle import journal as j
-from spotctl.queue.lifecycle.admission_queue import Arrivals, Refusal, Room
-from spotctl.queue.lifecycle.job_locks import Claims, reopened
+from spotctl.queue.lifecycle.admission_queue import AdmissionQueue, QueueCapacity, Refusal
+from spotctl.queue.lifecycle.job_locks import JobLocks, reopen_claimed
 from spotctl.queue.lifecycle.requests import Request
-from spotctl.queue.lifecycle.run_queue import go_on_with, goes_on, run_queue, starting_at
-from spotctl.queue.lifecycle.scheduler import Runner
+from spotctl.queue.lifecycle.run_queue import continues_run, resume_queue, run_queue, with_start
+from spotctl.queue.lifecycle.scheduler import QueueScheduler
 from spotctl.queue.spec import Member, QueueSettings, member_text
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import Run, Runs
-from spotctl.session.open import Recorded, runs_of
+from spotctl.session.open import RecordedRun, runs_of
 from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.world import Asks
@@ -56,16 +56,16 @@ def crashed(settings: QueueSettings, folder: j.QueueFolder, watching: Watching) 
     """The run that a process left unfinished which died after so many entries."""
     with pytest.raises(Crash):
         run_queue(settings, watching)
-    newest = folder.newest()
+    newest = folder.newest_run()
     assert newest is not None
     return newest
 
 
 def gone_on(settings: QueueSettings, folder: j.QueueFolder, watching: Watching) -> dict[str, Any]:
     with folder.lock():
-        newest = folder.newest()
+        newest = folder.newest_run()
         assert newest is not None
-        return go_on_with(settings, folder, newest, watching)
+        return resume_queue(settings, folder, newest, watching)
 
 
 def of(settings: QueueSettings, name: str) -> Member:
@@ -137,13 +137,13 @@ def test_what_breaks_while_jobs_are_let_in_lets_go_of_those_before(
 
 
 @dataclass(frozen=True)
-class Noting(Recorded):
+class Noting(RecordedRun):
     """A run whose machines are said to have been taken away."""
 
     gone: list[str] = field(default_factory=list)
 
     def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
-        built = Recorded.resumed_world(self, asks, time, down)
+        built = RecordedRun.build_resumed_world(self, asks, time, down)
         return replace(built, abandon=lambda: self.gone.append(self.run.name))
 
 
@@ -155,18 +155,18 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
     gone: list[str] = []
 
     def breaks_before_the_loop() -> None:
-        time = VirtualTime(run.record().at)
+        time = VirtualTime(run.read_record().at)
         with (
-            closing(j.Journal(run)) as journal,
-            Claims(runs) as claims,
-            Runner(starting_at(settings, START), folder, journal, claims, time, Watching()) as runner,
+            closing(j.QueueJournal(run)) as journal,
+            JobLocks(runs) as claims,
+            QueueScheduler(with_start(settings, START), folder, journal, claims, time, Watching()) as runner,
         ):
             for name in journal.record.entered:
-                found, claim = runs.find(name), claims.on(name)
+                found, claim = runs.find(name), claims.claim_job(name)
                 assert found is not None
-                one = reopened(found, claim)
+                one = reopen_claimed(found, claim)
                 noting = Noting(one.run, one.ledger, one.settings, one.resolved, one.state, one.entries, gone)
-                runner.reenter(of(settings, name), noting, claim)
+                runner.reenter_job(of(settings, name), noting, claim)
             raise Crash
 
     with pytest.raises(Crash):
@@ -213,9 +213,9 @@ def test_a_job_that_is_refused_for_its_own_unfinished_run_can_be_ended(
     left: tuple[QueueSettings, j.QueueRun],
 ) -> None:
     settings, _ = left
-    with Claims(Runs()) as claims:
-        arrivals = Arrivals(starting_at(settings, START), Pools(settings.spec.quotas), claims)
-        (refusal,) = arrivals.each([of(settings, "a")], Room(START, {}, None))
+    with JobLocks(Runs()) as claims:
+        arrivals = AdmissionQueue(with_start(settings, START), Pools(settings.spec.quotas), claims)
+        (refusal,) = arrivals.admit_each([of(settings, "a")], QueueCapacity(START, {}, None))
         assert isinstance(refusal, Refusal)
         assert "does not say what was launched" in str(refusal.error)
         assert_free(Runs(), "a")
@@ -252,7 +252,7 @@ class Removing(Broken):
     def on_start(self, run: Any, recording: Any) -> None:
         super().on_start(run, recording)
         if self.folder is not None and run.name == "a":
-            self.folder.ask(Request("a"))
+            self.folder.leave_request(Request("a"))
 
 
 @dataclass
@@ -264,7 +264,7 @@ class AddingAgain(Watching):
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if self.folder is not None and self.request is not None and job not in self.left:
-            self.folder.ask(self.request)
+            self.folder.leave_request(self.request)
         super().on_left(job, exit_code, why, final)
 
 
@@ -288,7 +288,7 @@ def test_a_queue_of_which_a_job_runs_elsewhere_does_not_begin(
     settings, watching = made(a="", b=""), Watching()
     with runs.lock("b"), pytest.raises(AlreadyRunning, match="b is running already"):
         run_queue(settings, watching)
-    assert (runs.all(), folder.newest(), watching.seen) == ((), None, 0)
+    assert (runs.all(), folder.newest_run(), watching.seen) == ((), None, 0)
     assert_free(runs, "a", "b")
 
 
@@ -296,15 +296,15 @@ def test_a_refused_queue_forgets_nothing_that_was_asked_of_it(
     made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
 ) -> None:
     settings = made(a="", b="")
-    folder.ask(Request("b"))
+    folder.leave_request(Request("b"))
     run_queue(settings, Watching())
-    folder.ask(hurried(of(settings, "a"), "x"))
-    before = folder.newest()
+    folder.leave_request(hurried(of(settings, "a"), "x"))
+    before = folder.newest_run()
     for _ in range(2):
         with pytest.raises(DeadlineInfeasible, match="x: with"):
             run_queue(settings, Watching())
-    assert (folder.newest(), len(runs.all())) == (before, 1)
-    folder.ask(Request("x"))
+    assert (folder.newest_run(), len(runs.all())) == (before, 1)
+    folder.leave_request(Request("x"))
     ended = Watching()
     run_queue(settings, ended)
     assert ended.left == {"a": 0, "b": 0}
@@ -319,11 +319,11 @@ def left(made: Callable[..., QueueSettings]) -> tuple[QueueSettings, j.QueueRun]
     record(begun, e.JobStarted(START, terms()))
     b = of(settings, "b")
     x, y = (member_text(replace(b, spec=replace(b.spec, name=name))) for name in "xy")
-    run = j.QueueFolder("night").create()
-    with closing(j.Journal(run)) as journal:
-        journal.write(j.Began(START, settings.text(), added={"x": x, "y": y}))
-        journal.write(j.Entered(START, "a", begun.id, False, "", None, {}))
-        journal.write(j.Handled(START, 1, removed="y"))
+    run = j.QueueFolder("night").create_run()
+    with closing(j.QueueJournal(run)) as journal:
+        journal.write_note(j.Began(START, settings.to_text(), added={"x": x, "y": y}))
+        journal.write_note(j.Entered(START, "a", begun.id, False, "", None, {}))
+        journal.write_note(j.Handled(START, 1, removed="y"))
     return settings, run
 
 
@@ -343,23 +343,23 @@ def test_a_queue_that_was_changed_does_not_take_the_place_of_its_jobs_that_go_on
     settings, run = left
     with pytest.raises(UsageError, match=r"with other settings .*, or end its jobs: spotctl down a"):
         run_queue(changed(settings), Watching())
-    assert goes_on(settings)
-    assert run.record().closed is None
+    assert continues_run(settings)
+    assert run.read_record().closed is None
 
 
 def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
     left: tuple[QueueSettings, j.QueueRun],
 ) -> None:
     settings, run = left
-    record(Runs().all()[0], e.Close(START, e.Outcome.CANCELLED, 7, "taken down"))
-    assert not goes_on(changed(settings))
+    record(Runs().all()[0], e.Close(START, e.RunOutcome.CANCELLED, 7, "taken down"))
+    assert not continues_run(changed(settings))
     with Runs().lock("a"), pytest.raises(AlreadyRunning, match="a is running already"):
         run_queue(changed(settings), Watching())
-    closed = run.record().closed
+    closed = run.read_record().closed
     assert closed is not None
     assert closed.exit_code == 7
     folder = j.QueueFolder("night")
-    asked = folder.requests(after=folder.handled())
+    asked = folder.requests_after(after=folder.handled_number())
     assert [request.job for _, request in asked if isinstance(request, Request)] == ["x"], (
         "it was added, and has not begun"
     )
@@ -372,11 +372,11 @@ def test_a_note_that_cannot_be_read_is_named_with_what_to_do(
     line: str, left: tuple[QueueSettings, j.QueueRun]
 ) -> None:
     settings, run = left
-    with run.journal.open("a") as journal:
+    with run.journal_file.open("a") as journal:
         journal.write(f"{line}\n")
-    place = re.escape(f"{run.journal}:4 cannot be read")
+    place = re.escape(f"{run.journal_file}:4 cannot be read")
     told = rf"{place} .*spotctl down ends them\. With {re.escape(str(run.folder))} moved away"
     with pytest.raises(LedgerError, match=told):
         run_queue(settings, Watching())
     run.folder.rename(run.folder.parents[1] / "away")
-    assert not goes_on(settings)
+    assert not continues_run(settings)

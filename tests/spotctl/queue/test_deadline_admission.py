@@ -12,16 +12,18 @@ from msgspec import structs
 
 from pricing_data.model.units import MicroUsd, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.evolve import begin
+from spotctl.control.evolve import initial_state
 from spotctl.control.state import State
-from spotctl.queue.allocation.deadline_admission import judged
+from spotctl.queue.allocation.deadline_admission import judge_deadline
 from spotctl.queue.allocation.quotas import Pools
 from tests.spotctl.build import START, scripted_trace, terms
 
 
 @pytest.fixture(scope="module")
 def beginning() -> State:
-    return begin(e.JobStarted(START, replace(terms(), deadline_s=Seconds(30 * 86400.0))), scripted_trace())
+    return initial_state(
+        e.JobStarted(START, replace(terms(), deadline_s=Seconds(30 * 86400.0))), scripted_trace()
+    )
 
 
 @given(st.integers(1, 3000), st.floats(0.01, 5) | st.integers(1, 300).map(lambda cents: cents / 100))
@@ -30,9 +32,9 @@ def test_the_money_that_is_said_to_be_missing_is_enough(beginning: State, clocks
     of = beginning.terms
     dear = tuple(replace(tradable, on_demand=UsdPerHour(price)) for tradable in of.spot)
     state = structs.replace(beginning, terms=replace(of, spot=dear, stop=replace(of.stop, clocks=clocks)))
-    refused = judged(state, Pools(), {}, MicroUsd(0))
+    refused = judge_deadline(state, Pools(), {}, MicroUsd(0))
     told = re.fullmatch(r"\$(\d+)\.(\d\d) have to be put aside for it, and are not there", refused.why)
     assert told is not None
-    made = judged(state, Pools(), {}, MicroUsd(int(told[1] + told[2]) * 10_000))
-    assert made.made
-    assert judged(state, Pools(), {}, made.least_budget).made, "what is put aside, no more"
+    made = judge_deadline(state, Pools(), {}, MicroUsd(int(told[1] + told[2]) * 10_000))
+    assert made.is_promised
+    assert judge_deadline(state, Pools(), {}, made.least_budget).is_promised, "what is put aside, no more"

@@ -57,7 +57,7 @@ def test_a_policy_is_told_its_parameters(tmp_path: Path) -> None:
 def test_settings_and_members_come_back_from_the_record_as_they_were(tmp_path: Path) -> None:
     spec = load(tmp_path, "quotas: {c4.xlarge: 2}\njobs: [{job: a.yaml, after: [b]}, {job: b.yaml}]\n")
     settings = QueueSettings(spec, QueueOptions())
-    assert QueueSettings.parse(settings.text()) == settings
+    assert QueueSettings.parse(settings.to_text()) == settings
     assert parse_member(member_text(spec.jobs[0])) == spec.jobs[0]
 
 

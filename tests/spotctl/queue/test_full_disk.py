@@ -17,29 +17,29 @@ from tests.spotctl.queue.build import Watching, command, queue
 
 
 def test_a_note_that_the_disk_has_no_room_for_was_never_written(folder: j.QueueFolder) -> None:
-    run = folder.create()
-    with closing(j.Journal(run)) as journal:
-        journal.write(j.Began(START, "{}"))
-        length, before = run.journal.stat().st_size, journal.record
+    run = folder.create_run()
+    with closing(j.QueueJournal(run)) as journal:
+        journal.write_note(j.Began(START, "{}"))
+        length, before = run.journal_file.stat().st_size, journal.record
         with (
             no_file_longer_than(length + 9),
             pytest.raises(LedgerError, match=r"journal\.jsonl cannot be wr"),
         ):
-            journal.write(j.Handled(START, 1))
-        assert journal.record == run.record() == before
-        journal.write(j.Handled(START, 2))
-        assert journal.record == run.record() == before.after(j.Handled(START, 2))
+            journal.write_note(j.Handled(START, 1))
+        assert journal.record == run.read_record() == before
+        journal.write_note(j.Handled(START, 2))
+        assert journal.record == run.read_record() == before.with_note(j.Handled(START, 2))
 
 
 def test_a_request_that_the_disk_has_no_room_for_was_never_made(folder: j.QueueFolder) -> None:
-    folder.ask(Request("a"))
+    folder.leave_request(Request("a"))
     with (
         no_file_longer_than(40),
         pytest.raises(LedgerError, match="records of the queue night cannot be kept"),
     ):
-        folder.ask(Request("b", "x" * 80))
-    folder.ask(Request("c"))
-    assert folder.requests(after=0) == ((1, Request("a")), (2, Request("c")))
+        folder.leave_request(Request("b", "x" * 80))
+    folder.leave_request(Request("c"))
+    assert folder.requests_after(after=0) == ((1, Request("a")), (2, Request("c")))
 
 
 def test_a_queue_whose_folder_cannot_be_made_is_refused_in_one_line(
@@ -53,4 +53,4 @@ def test_a_queue_whose_folder_cannot_be_made_is_refused_in_one_line(
     with pytest.raises(LedgerError, match=told):
         run_queue(settings, Watching())
     with pytest.raises(LedgerError, match=told):
-        j.QueueFolder("night").ask(Request("a"))
+        j.QueueFolder("night").leave_request(Request("a"))

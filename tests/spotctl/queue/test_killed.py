@@ -119,10 +119,10 @@ class Asking(Watching):
     def on_entry(self, state: State, entry: e.Entry) -> None:
         super().on_entry(state, entry)
         if self.folder is not None and isinstance(entry, e.InstancesRunning):
-            made = {asked for _, asked in self.folder.requests(after=0)}
+            made = {asked for _, asked in self.folder.requests_after(after=0)}
             for request in self.requests:
                 if request not in made:
-                    self.folder.ask(request)
+                    self.folder.leave_request(request)
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         super().on_left(job, exit_code, why, final)
@@ -144,7 +144,7 @@ class Night:
         """From what is on the disk, as ``queue run`` does of a queue that is no replay."""
         watching = self.watching()
         folder = QueueFolder("night", root_of(WorldKind.REPLAY))
-        begun = folder.unfinished() is not None
+        begun = folder.unfinished_run() is not None
         return (self.of.go_on(watching) if begun else self.of.run(watching)), watching
 
 
@@ -191,8 +191,8 @@ def test_whatever_was_written_last_each_job_is_run_once_and_nothing_is_lost(
 
 
 def is_closed() -> bool:
-    newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest()
-    return newest is not None and newest.record().closed is not None
+    newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest_run()
+    return newest is not None and newest.read_record().closed is not None
 
 
 def assert_whole(night: Night, final: dict[str, Any], resumed: Asking, runs: Runs, moment: Moment) -> None:
@@ -209,7 +209,7 @@ def assert_whole(night: Night, final: dict[str, Any], resumed: Asking, runs: Run
     for run in runs.all():
         if run not in closed.values():  # begun, and killed before that was in the queue's journal
             assert not any(isinstance(entry, e.Acquire) for entry in entries(run)), moment
-    assert not any(True for run in closed.values() for _ in run.state().live()), moment
+    assert not any(True for run in closed.values() for _ in run.state().live_instances()), moment
     assert closed["a"].state().allowance is not None, f"{moment}: nobody counts what a may spend"
     total = sum((Decimal(job["cost"]["total"]) for job in final["jobs"] if job["run"]), Decimal(0))
     assert Decimal(final["cost"]["total"]) == total <= 9, moment
@@ -245,7 +245,7 @@ def test_what_a_promised_job_may_spend_is_counted_after_a_kill_though_it_never_g
     (job,) = final["jobs"]
     assert (job["promised"], job["exit_code"]) == (True, 0)
     state = resumed.runs["a"].state()
-    newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest()
+    newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest_run()
     assert newest is not None
     assert not any(isinstance(x, e.Leased) and x.lease is not None for x in entries(resumed.runs["a"]))
-    assert state.allowance == newest.record().entered["a"].allowance is not None
+    assert state.allowance == newest.read_record().entered["a"].allowance is not None

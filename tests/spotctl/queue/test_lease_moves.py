@@ -14,8 +14,8 @@ from bidbrain.performance.throughput_completion import Source
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import entries as e
 from spotctl.job.settings import WorldKind
-from spotctl.queue.allocation.lease_moves import PART, Turn, stays, turn_s
-from spotctl.queue.lifecycle.status import standing
+from spotctl.queue.allocation.lease_moves import PART, MinHold, keeps_lease, min_hold_s
+from spotctl.queue.lifecycle.status import read_status
 from tests.spotctl.queue.build import Watching, command, elastic, entries_of, machines, queue
 
 HERE, THERE = "c4.xlarge", "m4.xlarge"
@@ -33,34 +33,36 @@ def turn(
     entitled: bool = True,
     left_s: float = 10 * HOUR_S,
     there: MarketOutlook | None = None,
-) -> Turn:
+) -> MinHold:
     best = {HERE: outlook(4.0), THERE: there or outlook(4.0)}
-    return Turn(HERE, held_s, MOVE_S, left_s, chosen, entitled, best)
+    return MinHold(HERE, held_s, MOVE_S, left_s, chosen, entitled, best)
 
 
 def test_a_turn_is_not_ended_for_another_one_before_its_move_is_a_small_part_of_it() -> None:
-    assert stays(turn(MOVE_S / PART - 1), {HERE})
-    assert not stays(turn(MOVE_S / PART), {HERE})
+    assert keeps_lease(turn(MOVE_S / PART - 1), {HERE})
+    assert not keeps_lease(turn(MOVE_S / PART), {HERE})
 
 
 def test_where_nobody_else_is_due_a_job_stays() -> None:
-    assert stays(turn(10 * HOUR_S), set())
-    assert stays(turn(10 * HOUR_S, chosen=THERE), set()), "for a pool that is as good it does not move"
-    assert not stays(turn(10 * HOUR_S, entitled=False), set()), "the policy would not have it run"
+    assert keeps_lease(turn(10 * HOUR_S), set())
+    assert keeps_lease(turn(10 * HOUR_S, chosen=THERE), set()), "for a pool that is as good it does not move"
+    assert not keeps_lease(turn(10 * HOUR_S, entitled=False), set()), "the policy would not have it run"
 
 
 def test_a_job_that_is_nearly_done_ends_first_and_is_not_waited_for_longer_than_a_turn() -> None:
     late = replace(turn(left_s=600.0), held_s=MOVE_S / PART)
-    assert stays(late, {HERE})
-    assert not stays(replace(late, held_s=2 * MOVE_S / PART), {HERE})
+    assert keeps_lease(late, {HERE})
+    assert not keeps_lease(replace(late, held_s=2 * MOVE_S / PART), {HERE})
 
 
 def test_a_better_place_is_taken_at_once_if_the_work_left_is_worth_the_move() -> None:
-    assert not stays(turn(chosen=THERE, there=outlook(6.0)), set())
-    assert not stays(turn(chosen=THERE, there=outlook(4.0, cost=0.02)), set())
-    assert stays(turn(chosen=THERE, there=outlook(4.1)), set())
-    assert stays(turn(chosen=THERE, there=outlook(6.0), left_s=300.0), set())
-    assert stays(turn(chosen=THERE, there=outlook(6.0, cost=0.12)), set()), "faster, and dearer by the work"
+    assert not keeps_lease(turn(chosen=THERE, there=outlook(6.0)), set())
+    assert not keeps_lease(turn(chosen=THERE, there=outlook(4.0, cost=0.02)), set())
+    assert keeps_lease(turn(chosen=THERE, there=outlook(4.1)), set())
+    assert keeps_lease(turn(chosen=THERE, there=outlook(6.0), left_s=300.0), set())
+    assert keeps_lease(turn(chosen=THERE, there=outlook(6.0, cost=0.12)), set()), (
+        "faster, and dearer by the work"
+    )
 
 
 TURNS = st.builds(
@@ -74,18 +76,18 @@ TURNS = st.builds(
 
 
 @given(TURNS)
-def test_who_waits_waits_for_two_turns_at_most(of: Turn) -> None:
-    over = replace(of, held_s=max(of.held_s, 2 * turn_s(of.move_s)))
-    assert stays(over, {HERE}) == (of.chosen == HERE)
+def test_who_waits_waits_for_two_turns_at_most(of: MinHold) -> None:
+    over = replace(of, held_s=max(of.held_s, 2 * min_hold_s(of.move_s)))
+    assert keeps_lease(over, {HERE}) == (of.chosen == HERE)
 
 
 @given(TURNS)
-def test_moving_to_a_better_place_never_leads_back(of: Turn) -> None:
+def test_moving_to_a_better_place_never_leads_back(of: MinHold) -> None:
     moved = replace(of, chosen=THERE, entitled=True)
-    if stays(moved, set()):
+    if keeps_lease(moved, set()):
         return
     back = replace(moved, pool=THERE, chosen=HERE, held_s=0.0)
-    assert stays(back, set())
+    assert keeps_lease(back, set())
 
 
 # ---- whole queues --------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ def test_jobs_that_share_one_machine_lose_little_time_to_their_turns(tmp_path: P
     assert final["sim_seconds"] < 3.5 * HOUR_S
     ledgers = entries_of(watching.runs)
     began = [min(m.granted for m in machines(entries)) for entries in ledgers.values()]
-    longest = 2 * turn_s(120 + 60 + 30) + 360
+    longest = 2 * min_hold_s(120 + 60 + 30) + 360
     assert max(began) - min(began) <= 2 * longest, "everybody has a turn early on"
     assert sum(1 for entries in ledgers.values() for _ in machines(entries)) <= 10
 
@@ -134,7 +136,7 @@ def test_two_jobs_with_opposite_preferences_come_to_be_where_each_is_faster(
     watching = Watching()
     assert of.run(watching)["exit_code"] == 0
     ledgers = entries_of(watching.runs)
-    rows = {row.job: row for row in standing(of.settings.spec, WorldKind.REPLAY).rows}
+    rows = {row.job: row for row in read_status(of.settings.spec, WorldKind.REPLAY).rows}
     for name, kind, slow in zip("ab", suits, reversed(suits), strict=True):
         held = list(machines(ledgers[name]))
         there = sum(m.ended - m.granted for m in held if m.kind == kind)

@@ -38,7 +38,7 @@ class Adding(Watching):
         if isinstance(entry, e.InstancesRunning):
             folder = QueueFolder("night", root_of(WorldKind.REPLAY))
             for member in self.members:
-                folder.ask(Request(member.name, member_text(member)))
+                folder.leave_request(Request(member.name, member_text(member)))
             self.members = ()
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:

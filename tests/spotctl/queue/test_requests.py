@@ -18,8 +18,8 @@ from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle import journal as j
-from spotctl.queue.lifecycle.requests import Request, Requests, Unreadable
-from spotctl.queue.lifecycle.run_queue import go_on_with, run_queue
+from spotctl.queue.lifecycle.requests import Request, RequestFile, UnreadableRequest
+from spotctl.queue.lifecycle.run_queue import resume_queue, run_queue
 from spotctl.queue.spec import QueueSettings, member_text
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 
@@ -48,7 +48,7 @@ class Asking(Watching):
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         if self.seen == self.asks_after and self.folder is not None and self.request is not None:
-            self.folder.ask(self.request)
+            self.folder.leave_request(self.request)
         super().on_entry(state, entry)
 
 
@@ -67,9 +67,9 @@ def gone_on(settings: QueueSettings, folder: j.QueueFolder, first: Watching) -> 
         run_queue(settings, first)
     second = Watching()
     with folder.lock():
-        newest = folder.newest()
+        newest = folder.newest_run()
         assert newest is not None
-        go_on_with(settings, folder, newest, second)
+        resume_queue(settings, folder, newest, second)
     second.runs = {**first.runs, **second.runs}
     return second
 
@@ -77,7 +77,7 @@ def gone_on(settings: QueueSettings, folder: j.QueueFolder, first: Watching) -> 
 def test_a_job_that_was_removed_before_the_run_is_not_begun_by_whoever_goes_on(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(Request("c"))
+    folder.leave_request(Request("c"))
     ended = gone_on(settings, folder, Watching(dies_after=8))
     assert ended.left == {"a": 0}
     assert set(ended.runs) == {"a"}
@@ -86,7 +86,7 @@ def test_a_job_that_was_removed_before_the_run_is_not_begun_by_whoever_goes_on(
 def test_a_job_that_was_added_before_the_run_is_begun_by_whoever_goes_on(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(after_a(settings))
+    folder.leave_request(after_a(settings))
     ended = gone_on(only_a(settings), folder, Watching(dies_after=8))
     assert ended.left == {"a": 0, "c": 0}
 
@@ -111,11 +111,11 @@ def test_a_job_that_was_to_be_removed_while_it_ran_does_not_go_on(
 def test_requests_are_taken_up_once_wherever_the_next_run_dies(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(after_a(settings))
+    folder.leave_request(after_a(settings))
     run_queue(only_a(settings), Watching())
-    assert folder.handled() == 1
-    j.Journal(folder.create()).close()
-    assert folder.handled() == 1, "of a run that never began nothing is known"
+    assert folder.handled_number() == 1
+    j.QueueJournal(folder.create_run()).close()
+    assert folder.handled_number() == 1, "of a run that never began nothing is known"
     again = Watching()
     run_queue(only_a(settings), again)
     assert again.left == {"a": 0}
@@ -123,9 +123,9 @@ def test_requests_are_taken_up_once_wherever_the_next_run_dies(
 
 def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
     old = {"note": "Began", "at": 5, "settings": "{}"}
-    path = j.QueueFolder("old").create()
-    path.journal.write_text(f"{old}\n".replace("'", '"'))
-    assert path.record() == j.Record(settings="{}", at=Instant(5), began=Instant(5))
+    path = j.QueueFolder("old").create_run()
+    path.journal_file.write_text(f"{old}\n".replace("'", '"'))
+    assert path.read_record() == j.QueueRecord(settings="{}", at=Instant(5), began=Instant(5))
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Late(Watching):
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         super().on_left(job, exit_code, why, final)
         if job == "a" and self.folder is not None and self.request is not None:
-            self.folder.ask(self.request)
+            self.folder.leave_request(self.request)
 
 
 def test_what_is_asked_while_the_last_job_ends_is_done_by_the_queue_that_runs(
@@ -154,7 +154,7 @@ def test_what_is_asked_while_the_last_job_ends_is_done_by_the_queue_that_runs(
     watching = Late(folder=folder, request=Request("c", member_text(c)))
     run_queue(only_a(settings), watching)
     assert watching.left == {"a": 0, "c": 0}
-    assert folder.requests(after=folder.handled()) == ()
+    assert folder.requests_after(after=folder.handled_number()) == ()
 
 
 def test_what_is_asked_of_a_queue_that_is_cancelled_is_left_to_the_next_run(
@@ -165,7 +165,7 @@ def test_what_is_asked_of_a_queue_that_is_cancelled_is_left_to_the_next_run(
     watching = Late(folder=folder, request=asked, cancelled_at=9)
     run_queue(only_a(settings), watching)
     assert watching.left == {"a": 7}
-    assert [request for _, request in folder.requests(after=folder.handled())] == [asked]
+    assert [request for _, request in folder.requests_after(after=folder.handled_number())] == [asked]
 
 
 def test_who_is_to_wait_for_nobody_is_refused(settings: QueueSettings, folder: j.QueueFolder) -> None:
@@ -204,19 +204,19 @@ SOME_JSON = st.recursive(
 def test_whatever_stands_in_the_file_the_last_line_is_read(
     junk: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    requests = Requests(tmp_path_factory.mktemp("junk") / "requests.jsonl")
+    requests = RequestFile(tmp_path_factory.mktemp("junk") / "requests.jsonl")
     requests.path.write_bytes(b"".join(line + b"\n" for line in [*junk, b'{"job": "c"}']))
-    *others, (number, last) = requests.after(0)
+    *others, (number, last) = requests.requests_after(0)
     assert (number, last) == (len(others) + 1, Request("c"))
     for n, other in others:
-        if isinstance(other, Unreadable):
+        if isinstance(other, UnreadableRequest):
             assert str(other).startswith(f"{requests.path}:{n}: ")
 
 
 @given(value=SOME_JSON)
 def test_a_job_that_is_none_is_refused_and_breaks_nothing(value: object) -> None:
     with pytest.raises(LedgerError, match=r"requests\.jsonl:3: x cannot be added"):
-        Requests(Path("requests.jsonl")).added(3, Request("x", json.dumps(value)))
+        RequestFile(Path("requests.jsonl")).parse_added(3, Request("x", json.dumps(value)))
 
 
 @dataclass
@@ -229,9 +229,9 @@ class Damaging(Watching):
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         if self.seen == self.after and self.folder is not None:
-            with self.folder.asked.path.open("ab") as file:
+            with self.folder.request_file.path.open("ab") as file:
                 file.write("".join(f"{line}\n" for line in self.lines).encode(errors="surrogateescape"))
-            self.folder.ask(Request("c"))
+            self.folder.leave_request(Request("c"))
         super().on_entry(state, entry)
 
 
@@ -242,7 +242,7 @@ def test_lines_that_are_damaged_are_named_once_and_end_nothing(
     run_queue(settings, watching)
     assert watching.left == {"a": 0, "c": 7}, "what was asked after them is done"
     places = [told.partition(": ")[0] for told in watching.troubles]
-    assert places == [f"{folder.asked.path}:{number + 1}" for number in range(len(LINES))]
+    assert places == [f"{folder.request_file.path}:{number + 1}" for number in range(len(LINES))]
     assert all("nothing was done for it" in told and "ask again" in told for told in watching.troubles)
     again = Watching()
     run_queue(settings, again)
@@ -252,15 +252,15 @@ def test_lines_that_are_damaged_are_named_once_and_end_nothing(
 def test_a_file_of_requests_that_cannot_be_opened_is_named_once_and_ends_nothing(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.asked.path.mkdir(parents=True)
+    folder.request_file.path.mkdir(parents=True)
     with pytest.raises(LedgerError, match=r"requests\.jsonl cannot be read"):
         run_queue(settings, Watching())
-    folder.asked.path.rmdir()
+    folder.request_file.path.rmdir()
     watching = Unopened(folder=folder)
     run_queue(settings, watching)
     assert watching.left == {"a": 0, "c": 0}
     (told,) = watching.troubles
-    assert f"{folder.asked.path} cannot be read: " in told
+    assert f"{folder.request_file.path} cannot be read: " in told
 
 
 @dataclass
@@ -272,20 +272,20 @@ class Unopened(Watching):
     def on_entry(self, state: State, entry: e.Entry) -> None:
         super().on_entry(state, entry)
         if self.seen == 5 and self.folder is not None:
-            self.folder.asked.path.mkdir()
+            self.folder.request_file.path.mkdir()
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_queue_does_not_begin_while_nobody_knows_what_was_asked_of_it(
     line: str, settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(Request("c"))
-    with folder.asked.path.open("ab") as file:
+    folder.leave_request(Request("c"))
+    with folder.request_file.path.open("ab") as file:
         file.write(f"{line}\n".encode(errors="surrogateescape"))
     with pytest.raises(LedgerError, match=r"requests\.jsonl:2: .*nothing was started\. Take that line out"):
         run_queue(settings, Watching())
-    whole = folder.asked.path.read_bytes().split(b"\n")[0]
-    folder.asked.path.write_bytes(whole + b"\n")
+    whole = folder.request_file.path.read_bytes().split(b"\n")[0]
+    folder.request_file.path.write_bytes(whole + b"\n")
     ended = Watching()
     run_queue(settings, ended)
     assert ended.left == {"a": 0}
@@ -297,7 +297,7 @@ def test_a_job_of_another_version_is_named_with_its_line(
 ) -> None:
     text = member_text(settings.spec.jobs[1])
     assert change[0] in text
-    folder.ask(Request("c", text.replace(*change, 1)))
+    folder.leave_request(Request("c", text.replace(*change, 1)))
     with pytest.raises(LedgerError, match=r"requests\.jsonl:1: c cannot be added"):
         run_queue(only_a(settings), Watching())
 
@@ -305,7 +305,7 @@ def test_a_job_of_another_version_is_named_with_its_line(
 def test_a_job_that_is_added_under_another_name_is_named_with_its_line(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
-    folder.ask(Request("x", member_text(settings.spec.jobs[1])))
+    folder.leave_request(Request("x", member_text(settings.spec.jobs[1])))
     with pytest.raises(LedgerError, match=r"requests\.jsonl:1: x cannot be added"):
         run_queue(settings, Watching())
 
@@ -314,10 +314,10 @@ def test_what_is_asked_after_the_file_was_lost_is_done(
     settings: QueueSettings, folder: j.QueueFolder
 ) -> None:
     for _ in range(3):
-        folder.ask(Request("c"))
+        folder.leave_request(Request("c"))
     run_queue(settings, Watching())
-    folder.asked.path.unlink()
-    folder.ask(Request("a"))
+    folder.request_file.path.unlink()
+    folder.leave_request(Request("a"))
     ended = Watching()
     run_queue(settings, ended)
     assert ended.left == {"c": 0}

@@ -14,12 +14,12 @@ from pricing_data.model.units import Instant, Seconds
 from spotctl.cli.format import output
 from spotctl.cli.views import queue as queueview
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Stop
+from spotctl.control.run_spec import StopCondition
 from spotctl.control.state import State
 from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle import journal as j
 from spotctl.queue.lifecycle.requests import Request
-from spotctl.queue.lifecycle.status import Row, Standing, Status, kept, standing
+from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState, met_deadline, read_status
 from spotctl.queue.spec import member_text
 from tests.scenarios.support.market import START
 from tests.spotctl.build import terms
@@ -41,11 +41,11 @@ def made(tmp_path: Path) -> Callable[..., Queue]:
     return make
 
 
-def look(of: Queue) -> Standing:
-    return standing(of.settings.spec, WorldKind.REPLAY)
+def look(of: Queue) -> QueueStatus:
+    return read_status(of.settings.spec, WorldKind.REPLAY)
 
 
-def rows(found: Standing) -> dict[str, Row]:
+def rows(found: QueueStatus) -> dict[str, JobStatus]:
     return {row.job: row for row in found.rows}
 
 
@@ -55,7 +55,7 @@ class Looking(Watching):
 
     of: Queue | None = None
     after_s: int = 0
-    seen_then: Standing | None = None
+    seen_then: QueueStatus | None = None
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         super().on_entry(state, entry)
@@ -71,7 +71,7 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     of.run(watching)
     found = watching.seen_then
     assert found is not None
-    assert (found.status, found.budget, found.rounds > 3) == (Status.RUNNING, 9_000_000, True)
+    assert (found.status, found.budget, found.rounds > 3) == (RunningState.RUNNING, 9_000_000, True)
     there = [row for row in found.rows if row.job != "c"]
     (lease,) = [row.lease for row in there if row.lease is not None]
     assert lease.count == 1
@@ -80,7 +80,7 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     assert all(0.2 < row.served.due / row.served.whole < 0.5 for row in there), "a machine for three jobs"
     a, c = rows(found)["a"], rows(found)["c"]
     assert (a.promised, a.deadline, a.kept, a.exit_code) == (True, START + 20 * HOUR, None, None)
-    assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.Served(), None, None)
+    assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.ServiceTime(), None, None)
     assert [row.after for row in found.rows] == [(), (), (), ("b",)]
     assert "\nc    waits for b " in output.text(queueview.list_table(found))
 
@@ -89,7 +89,7 @@ def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable
     of = made(a="deadline: 20h", b="deadline: 30m, best_effort: true", c="")
     of.run(Watching())
     found = look(of)
-    assert found.status is Status.ENDED
+    assert found.status is RunningState.ENDED
     assert {job: (row.kept, row.exit_code) for job, row in rows(found).items()} == {
         "a": (True, 0),
         "b": (False, 6),
@@ -105,7 +105,7 @@ def test_a_queue_whose_process_is_gone_says_so(made: Callable[..., Queue]) -> No
     of = made(a="")
     with pytest.raises(Crash):
         of.run(Watching(dies_after=9))
-    assert look(of).status is Status.STOPPED
+    assert look(of).status is RunningState.STOPPED
     assert "`spotctl queue run` goes on with it" in output.text(queueview.list_table(look(of)))
 
 
@@ -114,8 +114,8 @@ def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
 ) -> None:
     of, folder = made(a=""), j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
     found = look(of)
-    assert (found.status, [row.state for row in found.rows]) == (Status.NOT_BEGUN, ["waiting"])
-    folder.ask(Request("a"))
+    assert (found.status, [row.state for row in found.rows]) == (RunningState.NOT_BEGUN, ["waiting"])
+    folder.leave_request(Request("a"))
     assert output.text(queueview.list_table(look(of))).startswith("no jobs\nnight, las: has not begun; $0.00")
     assert queueview.listed(look(of))["status"] == "not begun"
 
@@ -125,9 +125,9 @@ def test_a_queue_that_was_killed_before_its_first_note_lists_nothing_of_earlier_
 ) -> None:
     of, folder = made(a=""), j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
     (a,) = of.settings.spec.jobs
-    folder.ask(Request("x", member_text(replace(a, spec=replace(a.spec, name="x")))))
+    folder.leave_request(Request("x", member_text(replace(a, spec=replace(a.spec, name="x")))))
     of.run(Watching())
-    j.Journal(folder.create()).close()
+    j.QueueJournal(folder.create_run()).close()
     assert list(rows(look(of))) == ["a"]
 
 
@@ -135,7 +135,7 @@ def test_jobs_that_were_taken_out_before_the_run_are_not_listed_while_it_runs(
     made: Callable[..., Queue],
 ) -> None:
     of, folder = made(a="", b=""), j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
-    folder.ask(Request("b"))
+    folder.leave_request(Request("b"))
     watching = Looking(of=of, after_s=HOUR)
     of.run(watching)
     assert watching.seen_then is not None
@@ -144,12 +144,12 @@ def test_jobs_that_were_taken_out_before_the_run_are_not_listed_while_it_runs(
 
 def test_a_damaged_request_hides_no_job(made: Callable[..., Queue]) -> None:
     of, folder = made(a=""), j.QueueFolder("night", j.root_of(WorldKind.REPLAY))
-    folder.ask(Request("b"))
-    folder.asked.path.write_text("{\n")
+    folder.leave_request(Request("b"))
+    folder.request_file.path.write_text("{\n")
     found = look(of)
     assert [row.job for row in found.rows] == ["a"]
     (failure,) = found.failures
-    assert failure.startswith(f"{folder.asked.path}:1: ")
+    assert failure.startswith(f"{folder.request_file.path}:1: ")
 
 
 def test_what_a_job_has_had_is_counted_from_its_first_round_until_it_leaves() -> None:
@@ -159,16 +159,16 @@ def test_what_a_job_has_had_is_counted_from_its_first_round_until_it_leaves() ->
         leases = dict.fromkeys(jobs) | ({"a": lease} if a else {})
         return j.Dealt(Instant(at), {job: {"p": 0.25, "q": 0.25} for job in jobs}, {}, leases)
 
-    record = j.Record()
-    assert record.served("a", Instant(50)) == j.Served()
+    record = j.QueueRecord()
+    assert record.service_time("a", Instant(50)) == j.ServiceTime()
     for note in (dealt(100, True, "a", "b"), dealt(200, False, "a", "b"), dealt(240, True, "a", "b")):
-        record = record.after(note)
-    assert record.served("a", Instant(240)) == j.Served(whole=140, got=100, due=70)
-    record = record.after(j.Left(Instant(300), "a", "run", 0, "done"))
-    assert record.served("a", Instant(900)) == j.Served(whole=200, got=160, due=100)
-    record = record.after(dealt(400, False, "b"))
-    assert record.served("a", Instant(900)) == j.Served(whole=200, got=160, due=100)
-    assert record.served("b", Instant(500)) == j.Served(whole=400, got=0, due=200)
+        record = record.with_note(note)
+    assert record.service_time("a", Instant(240)) == j.ServiceTime(whole=140, got=100, due=70)
+    record = record.with_note(j.Left(Instant(300), "a", "run", 0, "done"))
+    assert record.service_time("a", Instant(900)) == j.ServiceTime(whole=200, got=160, due=100)
+    record = record.with_note(dealt(400, False, "b"))
+    assert record.service_time("a", Instant(900)) == j.ServiceTime(whole=200, got=160, due=100)
+    assert record.service_time("b", Instant(500)) == j.ServiceTime(whole=400, got=0, due=200)
 
 
 @pytest.mark.parametrize(("limit_s", "in_time"), [(1000, True), (100, False)])
@@ -177,10 +177,10 @@ def test_a_job_that_ends_when_it_has_converged_kept_its_deadline_if_that_was_bef
 ) -> None:
     """However long its last paid hours are waited out."""
     of = replace(
-        terms(), stop=Stop(None, objective_delta=0.1), deadline_s=Seconds(float(limit_s)), drain=True
+        terms(), stop=StopCondition(None, objective_delta=0.1), deadline_s=Seconds(float(limit_s)), drain=True
     )
     core = Core(of).training().with_spot()
-    assert kept(core.state) is (None if in_time else False)
+    assert met_deadline(core.state) is (None if in_time else False)
     core.tell(e.TrainingFinished(after(900), 30, "model"), e.Woke(after(2000)))
     assert (core.state.closed, core.state.work_left) == (None, None)
-    assert kept(core.state) is in_time
+    assert met_deadline(core.state) is in_time

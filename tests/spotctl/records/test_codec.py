@@ -17,7 +17,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.codec import CodecError, decode, encode, from_json, to_json
+from spotctl.control.codec import CodecError, decode_entry, encode_entry, from_json, to_json
 from tests.spotctl.build import MARKETS, START, terms
 
 NUMBERS = st.floats(allow_nan=False)
@@ -60,8 +60,8 @@ BY_HINT = {
     "Decision": DECISIONS,
     "Terms": st.just(terms()),
     "End": st.sampled_from(End),
-    "Ask": st.sampled_from(e.Ask),
-    "Outcome": st.sampled_from(e.Outcome),
+    "Ask": st.sampled_from(e.UserRequest),
+    "Outcome": st.sampled_from(e.RunOutcome),
     "tuple[str, ...]": st.lists(st.text(max_size=5), max_size=4).map(tuple),
     "str": st.text(max_size=20),
     "int": st.integers(),
@@ -80,23 +80,23 @@ def entries_of(kind: type) -> st.SearchStrategy[Any]:
 @settings(max_examples=15, deadline=None)
 def test_whatever_an_entry_holds_comes_back(kind: type, data: st.DataObject) -> None:
     entry = data.draw(entries_of(kind))
-    name, body = encode(entry)
+    name, body = encode_entry(entry)
     assert name == kind.__name__
-    assert decode(name, body) == entry
+    assert decode_entry(name, body) == entry
     json.loads(body, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_infinities_survive(value: float) -> None:
     held = Decision(START, Action.HOLD, value, "", (), 1)
-    again = decode(*encode(e.Decided(START, held)))
+    again = decode_entry(*encode_entry(e.Decided(START, held)))
     assert isinstance(again, e.Decided)
     assert again.decision.cost_per_work_now == value
 
 
 def test_the_terms_of_a_run_come_back() -> None:
     entry = e.JobStarted(START, terms())
-    assert decode(*encode(entry)) == entry
+    assert decode_entry(*encode_entry(entry)) == entry
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_terms_of_a_run_come_back() -> None:
 )
 def test_what_is_no_entry_of_this_version_is_refused(kind: str, body: str, message: str) -> None:
     with pytest.raises(CodecError, match=message):
-        decode(kind, body)
+        decode_entry(kind, body)
 
 
 def test_a_field_that_was_added_with_a_default_may_be_missing() -> None:

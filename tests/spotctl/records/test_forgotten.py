@@ -14,15 +14,15 @@ from spotctl.session import launch
 from tests.spotctl.records.test_run import begun
 
 
-def ended(run: Run, ask: e.Ask) -> SpotctlError:
+def ended(run: Run, ask: e.UserRequest) -> SpotctlError:
     with pytest.raises(SpotctlError) as raised:
-        launch.end(run, ask, LogLines())
+        launch.end_run(run, ask, LogLines())
     return raised.value
 
 
-@pytest.mark.parametrize("ask", list(e.Ask))
+@pytest.mark.parametrize("ask", list(e.UserRequest))
 def test_a_run_whose_process_died_before_it_asked_for_machines_is_forgotten(
-    ask: e.Ask, tmp_path: Path
+    ask: e.UserRequest, tmp_path: Path
 ) -> None:
     runs = Runs(tmp_path)
     run, other = begun(runs, "movies"), begun(runs, "songs")
@@ -33,7 +33,7 @@ def test_a_run_whose_process_died_before_it_asked_for_machines_is_forgotten(
 def test_one_that_has_machines_all_the_same_is_not(tmp_path: Path) -> None:
     run = begun(Runs(tmp_path), "movies")
     (run.machines / "r1-1").mkdir(parents=True)
-    assert not isinstance(ended(run, e.Ask.DOWN), NothingToDo)
+    assert not isinstance(ended(run, e.UserRequest.DOWN), NothingToDo)
     assert run.folder.exists()
 
 
@@ -41,5 +41,5 @@ def test_one_that_another_process_is_about_to_start_is_left_to_it(tmp_path: Path
     runs = Runs(tmp_path)
     run = begun(runs, "movies")
     with runs.lock("movies"):
-        assert launch.end(run, e.Ask.DOWN, LogLines()) is None
+        assert launch.end_run(run, e.UserRequest.DOWN, LogLines()) is None
     assert run.folder.exists()

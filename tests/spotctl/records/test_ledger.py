@@ -153,7 +153,7 @@ def test_a_note_is_replaced_by_a_later_one(path: Path) -> None:
 def test_what_is_committed_survives_a_kill(path: Path) -> None:
     writes = (
         "import os, signal, sys; from pathlib import Path; from spotctl.records.ledger import Ledger\n"
-        "from spotctl.control import events as e\n"
+        "from spotctl.control import entries as e\n"
         "ledger = Ledger.at(Path(sys.argv[1]))\n"
         "ledger.append(e.Woke(1)); ledger.append(e.Woke(2)); ledger.commit(); ledger.append(e.Woke(3))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

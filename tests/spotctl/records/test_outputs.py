@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from agileml.data.model_files import partition_file
-from agileml.data.shards import CutInput
-from agileml.job import Job, JobFolder
+from agileml.data.shards import ShardWriter
+from agileml.job import JobFolder, TrainingJob
 from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
 from spotctl.errors import UsageError
@@ -50,9 +50,9 @@ def trained(folder: Path, value: float) -> JobFolder:
     training = JobFolder(folder)
     folder.mkdir()
     setup = Setup(partitions=1, shards=1, clocks=1, staleness=0)
-    job = Job("x:X", {}, setup, input_at=str(folder / "input"), model_at=str(folder / "model"))
+    job = TrainingJob("x:X", {}, setup, input_at=str(folder / "input"), model_at=str(folder / "model"))
     JobFolder.set_up(folder, job, None)
-    CutInput(folder / "input").finish(Shape(1, 1), {"users": np.array(["anna"])})
+    ShardWriter(folder / "input").finish(Shape(1, 1), {"users": np.array(["anna"])})
     (folder / "model").mkdir()
     np.save(folder / "model" / partition_file(0), np.array([[value]], np.float32))
     return training

@@ -19,7 +19,7 @@ from spotctl.records.run import JobLocked, Run, Runs, default_root
 from tests.spotctl.build import START, random_trace, terms
 
 STARTED = e.JobStarted(START, terms())
-CLOSED = e.Close(START, e.Outcome.DONE, 0, "the work is done")
+CLOSED = e.Close(START, e.RunOutcome.DONE, 0, "the work is done")
 HOLDS = """\
 import sys
 from pathlib import Path
@@ -172,7 +172,7 @@ def test_a_folder_in_which_nothing_began_is_no_run(runs: Runs) -> None:
 
 def test_a_request_reaches_whoever_runs_it(runs: Runs) -> None:
     run = begun(runs, "nightly")
-    run.ask(e.Ask.CANCEL)
+    run.ask(e.UserRequest.CANCEL)
     ledger = ledger_of(run)
     assert ledger.asks(after=0) == ((1, "cancel"),)
     ledger.close()

@@ -16,10 +16,10 @@ import fsspec
 import pytest
 
 from agileml.api import ApplicationError
-from agileml.data.shards import Input
-from agileml.job import Job
+from agileml.data.shards import ShardReader
+from agileml.job import TrainingJob
 from agileml.protocol.events import Setup
-from spotctl.prune import Keep, find_unneeded, free
+from spotctl.prune import Retention, find_unneeded, free_unneeded
 from spotctl.records.shared_inputs import InputStore, claim_of
 
 APP = '''
@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from agileml.api import Columns, Kind, Outcome, Survey
 from agileml.protocol.messages import Patch
-from agileml.server.partition import Shape
+from agileml.api import Shape
 
 @dataclass(frozen=True, slots=True)
 class Noting:
@@ -75,11 +75,11 @@ class Bench:
         self.source.write_text("x\n1\n2\n")
         (folder / "app.py").write_text(APP)
 
-    def job(self, **more: Any) -> Job:
+    def job(self, **more: Any) -> TrainingJob:
         setup = Setup(partitions=1, shards=more.pop("shards", 2), clocks=1, staleness=0)
         program = str(self.folder / "app.py")
         arguments = {"notes": str(self.notes), **more}
-        return Job(f"{program}:Noting", arguments, setup, program=program)
+        return TrainingJob(f"{program}:Noting", arguments, setup, program=program)
 
     def run(self, name: str, source: str = "", **more: Any) -> str:
         """Where a run finds its input."""
@@ -105,7 +105,7 @@ def test_runs_of_the_same_content_share_one_cut(bench: Bench) -> None:
     shutil.copy(bench.source, copy)
     assert (bench.run("2"), bench.run("3", str(copy))) == (first, first)
     assert bench.cuts == 1
-    assert Input(first).shard(0)["x"].tolist() == [1.0]
+    assert ShardReader(first).read_shard(0)["x"].tolist() == [1.0]
 
 
 def rewrite(bench: Bench) -> None:
@@ -183,7 +183,7 @@ print(bench.run(name))
 def begin(bench: Bench, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", CUT, str(bench.folder), name],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -241,16 +241,21 @@ def test_an_input_that_is_being_cut_or_claimed_is_never_removed(bench: Bench) ->
     assert [one.key for one in found] == [key], "its run never began, and nobody works with it"
     (bench.folder / "jobs" / "job" / "1" / "ledger.db").write_text("damaged")
     assert find_unneeded(bench.folder, None) == ([], []), "one that cannot be read may be gone on with"
-    assert list(free(bench.folder, found)) == [], "what has come into use since it was looked for stays"
-    assert Input(place).shape.rows == 2
+    assert list(free_unneeded(bench.folder, found)) == [], (
+        "what has come into use since it was looked for stays"
+    )
+    assert ShardReader(place).shape.rows == 2
     shutil.rmtree(bench.folder / "jobs")
-    assert [one.key for one in free(bench.folder, found)] == [key]
+    assert [one.key for one in free_unneeded(bench.folder, found)] == [key]
     assert bench.store.kept() == []
     assert {file.name for file in bench.store.folder.iterdir()} <= {"digests.json"}
 
 
 def test_keep_reads_numbers_and_spans() -> None:
-    assert (Keep.parse("3"), Keep.parse("30d")) == (Keep(runs=3), Keep(seconds=Keep.parse("720h").seconds))
+    assert (Retention.parse("3"), Retention.parse("30d")) == (
+        Retention(runs=3),
+        Retention(seconds=Retention.parse("720h").seconds),
+    )
 
 
 def test_an_application_error_leaves_nothing(bench: Bench) -> None:

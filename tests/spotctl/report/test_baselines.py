@@ -21,7 +21,7 @@ from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import RULES
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.run_spec import Stop, Terms, Tradable
+from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 from spotctl.report.final import final_object
 from spotctl.report.fold import Account, account
@@ -57,15 +57,15 @@ def market_prices(seed: int) -> PriceHistory:
         series[Market("aws", "us-east-1", "us-east-1a", kind)] = Series(
             times.astype(np.int64), prices.round(4)
         )
-    return PriceHistory.of(series)
+    return PriceHistory.from_series(series)
 
 
-def made(job: int) -> tuple[Terms, PriceHistory]:
+def made(job: int) -> tuple[RunSpec, PriceHistory]:
     """Job number ``job``: rules in turn, sizes from minutes of one machine to days."""
     rng, trace = np.random.default_rng(1000 + job), market_prices(job % 8)
     kinds = sorted(rng.choice([*LIST], size=int(rng.integers(1, 4)), replace=False))
     spot = tuple(
-        Tradable(
+        MarketOption(
             Market("aws", "us-east-1", "us-east-1a", kind), UsdPerHour(float(LIST[kind][0])), LIST[kind][1]
         )
         for kind in kinds
@@ -84,7 +84,7 @@ def made(job: int) -> tuple[Terms, PriceHistory]:
         start_s=Seconds(60),
     )
     deadline_s = rng.choice([0, 0, 2 * HOUR_S, 12 * HOUR_S])
-    return replace(made, deadline_s=Seconds(float(deadline_s)) if deadline_s else None), trace.only(
+    return replace(made, deadline_s=Seconds(float(deadline_s)) if deadline_s else None), trace.select(
         tradable.market for tradable in spot
     )
 
@@ -156,11 +156,13 @@ def test_the_jobs_are_of_many_sizes_and_some_cost_more_than_on_demand() -> None:
 @pytest.mark.parametrize(
     ("ask", "outcome", "reason"),
     [
-        (e.Ask.CANCEL, e.Outcome.CANCELLED, "it was cancelled"),
-        (e.Ask.DOWN, e.Outcome.TAKEN_DOWN, "it was taken down"),
+        (e.UserRequest.CANCEL, e.RunOutcome.CANCELLED, "it was cancelled"),
+        (e.UserRequest.DOWN, e.RunOutcome.TAKEN_DOWN, "it was taken down"),
     ],
 )
-def test_what_was_ended_early_is_cost_without_a_saving(ask: e.Ask, outcome: e.Outcome, reason: str) -> None:
+def test_what_was_ended_early_is_cost_without_a_saving(
+    ask: e.UserRequest, outcome: e.RunOutcome, reason: str
+) -> None:
     state, _ = replay(*made(3), asked_once(ask, 600))
     assert state.closed is not None
     assert state.closed.outcome is outcome
@@ -168,7 +170,7 @@ def test_what_was_ended_early_is_cost_without_a_saving(ask: e.Ask, outcome: e.Ou
 
 
 def test_what_failed_is_cost_without_a_saving() -> None:
-    closed = e.Close(START, e.Outcome.FAILED, 6, "the budget was spent before the work was done")
+    closed = e.Close(START, e.RunOutcome.FAILED, 6, "the budget was spent before the work was done")
     _no_saving(structs.replace(ran(3), closed=closed), "it failed")
 
 
@@ -203,7 +205,9 @@ def test_machines_that_were_faster_than_nominal_stay_so_on_demand() -> None:
     found = account(twice).baselines
     assert found is not None
     assert found.pace == pytest.approx(2.0, rel=0.1)
-    slow = replace(of, stop=Stop(of.stop.clocks), core_seconds_per_clock=of.core_seconds_per_clock / 2)
+    slow = replace(
+        of, stop=StopCondition(of.stop.clocks), core_seconds_per_clock=of.core_seconds_per_clock / 2
+    )
     half = account(replay(slow, trace)[0]).baselines
     assert half is not None
     assert found.cheapest.seconds == pytest.approx(half.cheapest.seconds, rel=0.1)

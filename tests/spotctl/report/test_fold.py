@@ -16,8 +16,8 @@ from spotctl.cli.format import output
 from spotctl.cli.views import end as endview
 from spotctl.control import entries as e
 from spotctl.control.evolve import evolve
-from spotctl.control.lifecycle import Life
-from spotctl.control.run_spec import Tradable
+from spotctl.control.lifecycle import InstanceState
+from spotctl.control.run_spec import MarketOption
 from spotctl.control.state import Instance, State
 from spotctl.report.final import final_object
 from spotctl.report.fold import account, ended_at
@@ -30,8 +30,8 @@ RUN = state_after(52)
 
 def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None:
     """Whichever region the job happens to name first."""
-    abroad = Tradable(replace(SPOT, region="eu-west-1", zone="eu-west-1a"), UsdPerHour(0.1), 4)
-    dearer = Tradable(replace(SPOT, region="sa-east-1", zone="sa-east-1a"), UsdPerHour(0.4), 4)
+    abroad = MarketOption(replace(SPOT, region="eu-west-1", zone="eu-west-1a"), UsdPerHour(0.1), 4)
+    dearer = MarketOption(replace(SPOT, region="sa-east-1", zone="sa-east-1a"), UsdPerHour(0.4), 4)
     at_home = account(RUN).baseline
     assert at_home is not None
     for spot in ((*RUN.terms.spot, abroad, dearer), (dearer, abroad, *RUN.terms.spot)):
@@ -61,16 +61,16 @@ def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
     assert unseen.training_over_at == at(51)
     assert unseen.worked == seen.worked
     assert account(unseen).baselines == account(seen).baselines, "machines that waited did no work"
-    assert not unseen.over_unseen
+    assert not unseen.end_time_unknown
 
 
 def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_the_latest() -> None:
     state = away(50, 50 + 600, None)
     assert state.training_over_at == at(650)
-    assert state.over_unseen
+    assert state.end_time_unknown
     assert "at most" in output.text(endview.picture(final(state)))
     before = away(51, 60, None)
-    assert (before.training_over_at, before.over_unseen) == (at(51), False)
+    assert (before.training_over_at, before.end_time_unknown) == (at(51), False)
     assert "at most" not in output.text(endview.picture(final(before)))
 
 
@@ -97,7 +97,7 @@ def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
         f"s1-{number}": Instance(
             f"s1-{number}",
             "s1",
-            Life.ENDED,
+            InstanceState.ENDED,
             running_at=Instant(RUN.terms.start + began),
             ended_at=Instant(RUN.terms.start + began + lasted),
             end=End.RELEASED,

@@ -140,9 +140,9 @@ def test_savings_are_of_the_runs_that_have_finished_and_the_others_are_named() -
 
 @pytest.mark.parametrize(
     ("outcome", "reason"),
-    [(e.Outcome.FAILED, "it failed"), (e.Outcome.CANCELLED, "it was cancelled")],
+    [(e.RunOutcome.FAILED, "it failed"), (e.RunOutcome.CANCELLED, "it was cancelled")],
 )
-def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.Outcome, reason: str) -> None:
+def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.RunOutcome, reason: str) -> None:
     """Its work would be a saving, had anything come of it."""
     ended = summary(structs.replace(STATE, closed=e.Close(at(52), outcome, 1, "why")))
     assert ended.cheapest is not None

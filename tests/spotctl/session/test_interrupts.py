@@ -11,7 +11,7 @@ import pytest
 from spotctl.control import entries as e
 from spotctl.records.ledger import Ledger
 from spotctl.session.interrupts import Answer, Interrupts
-from spotctl.timesource import pause
+from spotctl.timesource import sleep
 from tests.spotctl.build import START
 
 _LOOKS_AGAIN_S = 0.25
@@ -48,18 +48,18 @@ def begun(ledger: Ledger) -> Interrupts:
 
 def test_a_request_is_found_again_by_the_next_process_until_it_is_on_record(ledger: Ledger) -> None:
     """The facts of a moment are recorded one by one, and this one is among the last of them."""
-    assert begun(ledger)() == (e.Ask.DOWN,)
+    assert begun(ledger)() == (e.UserRequest.DOWN,)
     ledger.append(e.Progressed(START, 1, 0))
     ledger.commit()
-    assert begun(ledger)() == (e.Ask.DOWN,), "killed before it was recorded, and nobody has done it"
+    assert begun(ledger)() == (e.UserRequest.DOWN,), "killed before it was recorded, and nobody has done it"
 
 
 def test_a_request_that_is_on_record_is_given_to_nobody_again(ledger: Ledger) -> None:
     interrupts = begun(ledger)
-    assert interrupts() == (e.Ask.DOWN,)
-    ledger.append(e.Asked(START, e.Ask.DOWN))
+    assert interrupts() == (e.UserRequest.DOWN,)
+    ledger.append(e.Asked(START, e.UserRequest.DOWN))
     ledger.commit()
-    pause(_LOOKS_AGAIN_S)
+    sleep(_LOOKS_AGAIN_S)
     assert interrupts() == ()
     ledger.commit()
     assert begun(ledger)() == ()

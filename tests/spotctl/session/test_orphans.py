@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agileml.node.hosts.local import LocalHost
-from spotctl.engines.agileml_model import ModelledTraining
+from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.records.run import Run, Runs
 from spotctl.worlds.local import take_away
 from tests.spotctl.build import terms
@@ -136,7 +136,7 @@ def test_one_machine_that_cannot_be_ended_keeps_no_other(tmp_path: Path, start_m
 def test_no_machine_stays_where_a_training_cannot_be_closed(
     tmp_path: Path, start_machine: StartMachine
 ) -> None:
-    class OnAFullDisk(ModelledTraining):
+    class OnAFullDisk(SimulatedTraining):
         def close(self) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 

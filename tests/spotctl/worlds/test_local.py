@@ -15,7 +15,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.lifecycle import Life
+from spotctl.control.lifecycle import InstanceState
 from spotctl.providers.base import Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.run import Run
@@ -58,7 +58,7 @@ def test_a_machine_was_last_seen_when_it_or_the_controller_last_wrote(tmp_path: 
 
 def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> None:
     state = state_after(20)
-    ended = structs.replace(state.instances["s1-3"], life=Life.ENDED)
+    ended = structs.replace(state.instances["s1-3"], life=InstanceState.ENDED)
     state = structs.replace(state, instances={**state.instances, "s1-3": ended})
     host = LocalHost(tmp_path / "training")
     found = last_seen(Run(tmp_path), host, state, absence(time.time()))

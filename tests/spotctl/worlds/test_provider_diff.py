@@ -9,7 +9,7 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.providers.base import Notice, Offering, Order, Report, Standing
+from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.worlds.provider_diff import Watch
 from tests.spotctl.build import START, random_trace, replay, terms
@@ -25,7 +25,10 @@ class Saying:
     def offerings(self) -> tuple[Offering, ...]:
         return ()
 
-    def request(self, order: Order) -> tuple[str, ...]:
+    def submit(self, order: Order) -> None:
+        raise AssertionError("nobody should ask")
+
+    def answers(self) -> tuple[Answer, ...]:
         raise AssertionError("nobody should ask")
 
     def terminate(self, instances: Sequence[str]) -> None:

@@ -13,11 +13,11 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.billing import bills
-from spotctl.control.drive import drive, fold
-from spotctl.control.run_spec import Terms
+from spotctl.control.billing import instance_bills
+from spotctl.control.drive import drive, fold_entries
+from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import Phase, State
-from spotctl.engines.agileml_model import ModelledTraining
+from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.errors import BadRequest
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
@@ -46,12 +46,12 @@ class Parts:
 
     time: VirtualTime
     provider: SimulatedProvider
-    training: ModelledTraining
+    training: SimulatedTraining
     world: TraceWorld
 
     @classmethod
-    def at(cls, now: Instant, of: Terms, trace: PriceHistory, ask: e.Ask | None = None) -> Parts:
-        time, training = VirtualTime(now), ModelledTraining(of)
+    def at(cls, now: Instant, of: RunSpec, trace: PriceHistory, ask: e.UserRequest | None = None) -> Parts:
+        time, training = VirtualTime(now), SimulatedTraining(of)
         provider = SimulatedProvider(trace, of.rules, BOOT_S, lambda: time.now)
         asks = asked_once(ask, BOOT_S - 1) if ask is not None else lambda _: ()
         return cls(
@@ -66,7 +66,7 @@ def after(seconds: int) -> Instant:
 def facts_until(world: TraceWorld, moment: Instant) -> list[e.Fact]:
     """The world's facts up to the first one later than ``moment``."""
     facts = []
-    while (fact := world.next()).at <= moment:
+    while (fact := world.next_fact()).at <= moment:
         facts.append(fact)
     return facts
 
@@ -75,7 +75,7 @@ def facts_until(world: TraceWorld, moment: Instant) -> list[e.Fact]:
 
 
 def test_a_run_begins_with_the_prices_in_force() -> None:
-    trace = scripted_trace((0, 5, 0.04), (1, 30, 0.05)).only(MARKETS[:2])
+    trace = scripted_trace((0, 5, 0.04), (1, 30, 0.05)).select(MARKETS[:2])
     world = Parts.at(after(10), terms(), trace).world
     assert facts_until(world, after(29)) == [
         e.PriceChanged(after(10), MARKETS[0], UsdPerHour(0.04)),
@@ -85,7 +85,7 @@ def test_a_run_begins_with_the_prices_in_force() -> None:
 
 def test_at_one_moment_prices_then_training_then_machines_then_people_then_the_alarm() -> None:
     trace = scripted_trace((1, BOOT_S, 0.05), (0, BOOT_S, 0.04), (2, 3 * BOOT_S, 0.04))
-    world = Parts.at(START, terms(), trace, ask=e.Ask.CANCEL).world
+    world = Parts.at(START, terms(), trace, ask=e.UserRequest.CANCEL).world
     world.execute(e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True))
     sigma_s = int(terms().scaling.sigma_s)
     world.execute(e.TellJoin(after(BOOT_S - sigma_s), ("r1-1",), reliable=True, cores=4))
@@ -96,7 +96,7 @@ def test_at_one_moment_prices_then_training_then_machines_then_people_then_the_a
         e.PriceChanged(due, MARKETS[1], UsdPerHour(0.05)),
         e.MachineJoined(due, "r1-1"),
         e.InstancesRunning(due, ("r1-1",)),
-        e.Asked(due, e.Ask.CANCEL),
+        e.Asked(due, e.UserRequest.CANCEL),
         e.Woke(due),
     ]
 
@@ -125,7 +125,7 @@ def test_time_never_runs_backwards(seed: int) -> None:
 def test_a_refusal_is_a_fact() -> None:
     world = Parts.at(START, terms(), scripted_trace()).world
     world.execute(e.Acquire(START, "s1", MARKETS[0], 2, UsdPerHour(0.01)))
-    facts = [world.next() for _ in range(len(MARKETS) + 1)]
+    facts = [world.next_fact() for _ in range(len(MARKETS) + 1)]
     refused = facts[-1]
     assert isinstance(refused, e.Refused)
     assert (refused.allocation, refused.error) == ("s1", "CapacityUnavailable")
@@ -141,7 +141,7 @@ def test_a_request_that_makes_no_sense_is_a_bug_and_no_refusal() -> None:
 def test_to_release_what_is_gone_is_done_already() -> None:
     world = Parts.at(START, terms(), scripted_trace()).world
     world.execute(e.Release(START, ("s7-1",), "the job is over"))
-    assert isinstance(world.next(), e.PriceChanged)
+    assert isinstance(world.next_fact(), e.PriceChanged)
 
 
 # ---- going on --------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def away(cut_s: int, until_s: int) -> tuple[State, list[e.Entry]]:
     trace, of = spiked(), terms()
     _, entries = replay(of, trace)
     known = [entry for entry in entries if entry.at <= after(cut_s)]
-    state = fold(known, trace)
+    state = fold_entries(known, trace)
     parts = resumed(state, known, trace, e.ControllerDown(known[-1].at, after(until_s)))
     ledger = Ledger.in_memory()
     state = drive(state, parts.world, ledger, Silent())
@@ -175,8 +175,8 @@ def resumed(state: State, known: Sequence[e.Entry], trace: PriceHistory, down: e
         parts.provider.restore(order, allocation.requested_at)
     tells = [entry for entry in known if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
-        parts.training.tell(number, command)
-    parts.training.facts(known[-1].at)  # what is on record
+        parts.training.send_command(number, command)
+    parts.training.take_facts(known[-1].at)  # what is on record
     parts.world.resume(state, known, down)
     return parts
 
@@ -184,8 +184,8 @@ def resumed(state: State, known: Sequence[e.Entry], trace: PriceHistory, down: e
 def test_evictions_that_were_missed_come_at_their_times_and_are_effective_failures() -> None:
     state, entries = away(cut_s=SPIKE_S - 100, until_s=SPIKE_S + 900)
     assert state.phase is Phase.CLOSED
-    before = fold([entry for entry in entries if entry.at < after(SPIKE_S)], spiked())
-    victims = {i.name for i in before.live() if not before.is_reliable(i)}
+    before = fold_entries([entry for entry in entries if entry.at < after(SPIKE_S)], spiked())
+    victims = {i.name for i in before.live_instances() if not before.is_reliable(i)}
     assert victims
     for name in victims:
         victim = state.instances[name]
@@ -200,7 +200,7 @@ def test_evictions_that_were_missed_come_at_their_times_and_are_effective_failur
     assert set(lost) == victims
     assert not victims & set(warned)
     assert state.clocks_redone > 0
-    owed = {bill.instance.name: bill for bill in bills(state)}
+    owed = {bill.instance.name: bill for bill in instance_bills(state)}
     assert all(owed[name].refunded > 0 for name in victims), "and billed as if spotctl had been there"
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.checkpoint_folder import Checkpoint, newest
-from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, Stored, StoreError
+from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
+from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, StoredCheckpoint, StoreError
 
 
 def written(folder: Path, step: int, text: str = "weights") -> Checkpoint:
@@ -33,11 +33,11 @@ def program(tmp_path: Path) -> Path:
 
 
 def steps(store: CheckpointStore) -> list[int]:
-    return [stored.step for stored in store.whole()]
+    return [stored.step for stored in store.list_complete()]
 
 
-def one(store: CheckpointStore) -> Stored:
-    return next(store.whole())
+def one(store: CheckpointStore) -> StoredCheckpoint:
+    return next(store.list_complete())
 
 
 def test_what_was_stored_comes_back(place: str, program: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_store_that_refuses_says_what_it_refused(tmp_path: Path, program: Path
     (tmp_path / "file").write_text("no folder")
     store = CheckpointStore(str(tmp_path / "file" / "below"))
     with pytest.raises(StoreError, match="could not be written to: NotADirectoryError"):
-        store.check()
+        store.check_writable()
     with pytest.raises(StoreError, match="could not be given step-1"):
         store.publish(written(program, 1))
 
@@ -136,9 +136,9 @@ def test_a_pipe_is_refused_whose_end_would_be_waited_for_for_ever(place: str, pr
 def test_only_renamed_checkpoints_are_whole(program: Path) -> None:
     for name in ("step-5.tmp", "writing-9", "step-", "latest"):
         (program / name).mkdir()
-    assert newest(program) is None
+    assert newest_checkpoint(program) is None
     found = [written(program, step) for step in (12, 9)]
-    assert newest(program) == found[0]
+    assert newest_checkpoint(program) == found[0]
 
 
 @pytest.fixture
@@ -159,11 +159,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_bucket_is_as_good_as_a_folder(bucket: str, program: Path, tmp_path: Path) -> None:
     store = CheckpointStore(f"s3://{bucket}/job/run")
-    store.check()
+    store.check_writable()
     for step in (1, 2, 3):
         store.publish(written(program, step))
     assert steps(CheckpointStore(store.location)) == [3, 2]
     restored = store.restore(one(store), tmp_path)
     assert (restored.path / "model").read_text() == "weights 3"
     with pytest.raises(StoreError, match=r"s3://elsewhere.*could not be written to"):
-        CheckpointStore("s3://elsewhere/x").check()
+        CheckpointStore("s3://elsewhere/x").check_writable()

@@ -15,12 +15,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from agileml.node.hosts.nominal_time import ClockDriver
 from agileml.node.programs import messages as m
-from agileml.node.programs.background_copy import Patience, Task
+from agileml.node.programs.background_copy import BackgroundTask, StallTimer
 from agileml.node.programs.checkpoint_store import CheckpointStore
-from agileml.node.programs.job_folder import CommandFolder, Description
-from agileml.node.programs.jsonl_log import Inbox, Outbox
+from agileml.node.programs.job_folder import CommandDescription, CommandFolder
+from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from agileml.node.programs.local_host import DiskHost
-from agileml.node.programs.machine_agent import Agent
+from agileml.node.programs.machine_agent import ProgramAgent
 from agileml.node.tier import Tier
 
 LIMIT_S = 60.0
@@ -69,12 +69,14 @@ class Machine:
 
     def __init__(self, path: Path, stalled_s: float, stalled_at_the_end_s: float) -> None:
         self.store = f"stuck://{path}/store"
-        described = Description("job", "run", "", PROGRAM, None, {}, (), self.store, str(path / "lock"))
+        described = CommandDescription(
+            "job", "run", "", PROGRAM, None, {}, (), self.store, str(path / "lock")
+        )
         folder = CommandFolder.prepare(path / "training", described)
-        folder.machine("s1-1").mkdir()
-        self.orders = Outbox(folder.orders("s1-1"))
-        self.agent = Agent(folder, "s1-1", stalled_s, stalled_at_the_end_s)
-        self._said = Inbox(folder.said("s1-1"))
+        folder.machine_folder("s1-1").mkdir()
+        self.orders = JsonlWriter(folder.orders_file("s1-1"))
+        self.agent = ProgramAgent(folder, "s1-1", stalled_s, stalled_at_the_end_s)
+        self._said = JsonlReader(folder.words_file("s1-1"))
         self.said: list[m.Word] = []
         self.order(m.Prepare())
         self.until(lambda: m.Ready() in self.said)
@@ -87,7 +89,7 @@ class Machine:
         until = time.monotonic() + LIMIT_S
         while not true():
             assert time.monotonic() < until, self.said
-            self.agent.turn()
+            self.agent.run_turn()
             self.said += [m.from_json(content) for _, content in self._said.receive()]
             time.sleep(0.01)
 
@@ -96,7 +98,7 @@ class Machine:
         self.agent.close()
 
     def steps(self) -> list[int]:
-        return [stored.step for stored in CheckpointStore(self.store).whole()]
+        return [stored.step for stored in CheckpointStore(self.store).list_complete()]
 
 
 def test_an_upload_that_gets_nowhere_is_given_up_and_the_checkpoint_stored_all_the_same(
@@ -134,7 +136,7 @@ def test_patience_is_with_what_gets_further_and_with_those_who_slept() -> None:
         assert ended.wait(LIMIT_S)
 
     ended = threading.Event()
-    patience, task = Patience(clock=lambda: now), Task(work)
+    patience, task = StallTimer(clock=lambda: now), BackgroundTask(work)
 
     def silent_s(after_s: float) -> float:
         nonlocal now
@@ -158,11 +160,11 @@ def test_what_was_abandoned_ends_where_it_next_gets_further() -> None:
         step()
         reached.append("the end")
 
-    task = Task(work)
+    task = BackgroundTask(work)
     task.abandon()
     abandoned.set()
     until = time.monotonic() + LIMIT_S
-    while not task.done:
+    while not task.is_done:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert reached == []
@@ -173,13 +175,15 @@ class Timed:
 
     def __init__(self, path: Path) -> None:
         program = "echo begun; while true; do printf x >> written; sleep 0.02; done"
-        described = Description("job", "run", "", program, None, {}, (), f"{path}/store", str(path / "lock"))
+        described = CommandDescription(
+            "job", "run", "", program, None, {}, (), f"{path}/store", str(path / "lock")
+        )
         self.folder = CommandFolder.prepare(path / "training", described)
         self.clock = ClockDriver(self.folder.path, 0.0, SPEED)
         self.host = DiskHost(self.folder.path)
         self.host.start_machine("s1-1", Tier.TRANSIENT, 1)
-        self._orders = Outbox(self.folder.orders("s1-1"))
-        self._said = Inbox(self.folder.said("s1-1"))
+        self._orders = JsonlWriter(self.folder.orders_file("s1-1"))
+        self._said = JsonlReader(self.folder.words_file("s1-1"))
         self._heard: list[m.Word] = []
         self.moved = 0.0
         self.order(m.Prepare())
@@ -195,7 +199,7 @@ class Timed:
         return self._heard
 
     def written(self) -> int:
-        file = self.folder.disk("s1-1") / "work" / "written"
+        file = self.folder.disk_folder("s1-1") / "work" / "written"
         return file.stat().st_size if file.exists() else 0
 
     def drive(self, until: Callable[[], bool], *, hold: bool = False, awaited: bool = False) -> None:

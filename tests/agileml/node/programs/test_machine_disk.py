@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.job_folder import Description
-from agileml.node.programs.machine_disk import Disk
+from agileml.node.programs.job_folder import CommandDescription
+from agileml.node.programs.machine_disk import MachineDisk
 
 
 @pytest.mark.parametrize("home", ["state", "deep/state", "../state"])
@@ -18,11 +18,11 @@ def test_records_of_runs_are_not_copied_with_the_files_they_are_beside(home: str
     (project / "train.py").write_text("pass")
     (project / "jobs" / "data.csv").write_text("1")
     run = (project / home / "jobs" / "train" / "one").resolve()
-    disk = Disk(run / "training" / "disks" / "s1-1")
+    disk = MachineDisk(run / "training" / "disks" / "s1-1")
     disk.path.mkdir(parents=True)
     mounts = {"mounted": str(project)}
     lock = str(run.parent / "lock")
-    disk.place(Description("train", "one", "", "true", str(project), mounts, (), "store", lock))
+    disk.place_files(CommandDescription("train", "one", "", "true", str(project), mounts, (), "store", lock))
     for copied in (disk.work, disk.work / "mounted"):
         assert (copied / "train.py").exists()
         assert (copied / "jobs" / "data.csv").exists(), "a folder of the same name is no record"

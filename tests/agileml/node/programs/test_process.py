@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.process import Program
+from agileml.node.programs.process import ProgramProcess
 
 pytestmark = pytest.mark.process
 
-Start = Callable[..., Program]
+Start = Callable[..., ProgramProcess]
 NAMES = iter(range(10_000))
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    begun: list[Program] = []
+    begun: list[ProgramProcess] = []
 
-    def starter(command: str, secrets: Mapping[str, str] | None = None) -> Program:
+    def starter(command: str, secrets: Mapping[str, str] | None = None) -> ProgramProcess:
         name = f"{tmp_path}/{next(NAMES)}"
         known = secrets or {}
         variables = {**os.environ, **known}
-        begun.append(Program(name, command, tmp_path, variables, tmp_path / "program.log", known))
+        begun.append(ProgramProcess(name, command, tmp_path, variables, tmp_path / "program.log", known))
         return begun[-1]
 
     yield starter
@@ -41,11 +41,11 @@ def command_of(place: Path) -> bytes:
         return b""
 
 
-def finished(program: Program) -> int:
+def finished(program: ProgramProcess) -> int:
     until = time.monotonic() + 60
-    while program.running:
+    while program.is_running:
         assert time.monotonic() < until
-        program.pump()
+        program.copy_output()
         time.sleep(0.01)
     program.close()
     assert program.status is not None
@@ -56,7 +56,7 @@ def test_what_it_writes_is_in_the_log_and_its_last_lines_are_known(start: Start,
     program = start("for i in $(seq 30); do echo line $i; done; printf last >&2; exit 3")
     assert finished(program) == 3
     assert (tmp_path / "program.log").read_text().splitlines()[0] == "line 1"
-    assert program.tail.splitlines() == [*(f"line {i}" for i in range(17, 31)), "last"]
+    assert program.last_lines.splitlines() == [*(f"line {i}" for i in range(17, 31)), "last"]
 
 
 def test_one_that_never_stops_writing_does_not_keep_its_agent(start: Start, tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ def test_one_that_never_stops_writing_does_not_keep_its_agent(start: Start, tmp_
     until = time.monotonic() + 60
     while not (tmp_path / "program.log").stat().st_size:
         assert time.monotonic() < until
-        program.pump()
-    assert program.running
+        program.copy_output()
+    assert program.is_running
     program.kill()
     program.close()
-    assert set(program.tail.splitlines()) == {"y"}
+    assert set(program.last_lines.splitlines()) == {"y"}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_no_secret_reaches_the_log(command: str, start: Start, tmp_path: Path) -
     text = (tmp_path / "program.log").read_text()
     for value in ("hunter2-very-secret", "QUJDREVGRw"):
         assert value not in text
-        assert value not in program.tail
+        assert value not in program.last_lines
     assert "[TOKEN]" in text or "[KEYS]" in text
 
 
@@ -106,7 +106,7 @@ def test_a_signal_reaches_whatever_the_shell_started(start: Start, tmp_path: Pat
     stubborn = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo up; while true; do sleep 0.05; done"
     program = start(f'bash -c "{stubborn}"; true')
     while "up" not in (tmp_path / "program.log").read_text():
-        program.pump()
+        program.copy_output()
         time.sleep(0.01)
     program.terminate()
     finished(program)

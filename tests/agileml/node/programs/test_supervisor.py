@@ -18,7 +18,7 @@ STEPS = 50
 class Job:
     """A supervisor with the events it was told and the effects that followed."""
 
-    state: s.State = field(default_factory=lambda: s.State(STEPS, retries=1))
+    state: s.SupervisorState = field(default_factory=lambda: s.SupervisorState(STEPS, retries=1))
     effects: list[s.Effect] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)
     events: list[m.Event] = field(default_factory=list)
@@ -52,30 +52,30 @@ def running() -> Job:
 
 def test_the_first_machine_that_is_ready_begins() -> None:
     job = Job()
-    assert job.told(m.Joined(("a", "b"))) == (s.Sent("a", m.Prepare()), s.Sent("b", m.Prepare()))
-    assert job.says("b", m.Ready()) == (s.MachineReady("b"), s.Sent("b", m.Begin(1)))
+    assert job.told(m.Joined(("a", "b"))) == (s.SentOrder("a", m.Prepare()), s.SentOrder("b", m.Prepare()))
+    assert job.says("b", m.Ready()) == (s.MachineReady("b"), s.SentOrder("b", m.Begin(1)))
     assert job.says("a", m.Ready()) == (s.MachineReady("a"),)
 
 
 def test_a_warned_machine_stops_and_the_next_one_goes_on(running: Job) -> None:
-    assert running.told(m.Warned(("a",), 12.0)) == (s.Sent("a", m.Leave(12.0)),)
-    assert running.says("a", m.Saved(33)) == (s.Progress(33, 33),)
-    assert running.says("a", m.Left()) == (s.SafeToKill("a"), s.Sent("b", m.Begin(2)))
-    assert running.says("b", m.Began(2, 33)) == (s.Begun("b", 33),)
+    assert running.told(m.Warned(("a",), 12.0)) == (s.SentOrder("a", m.Leave(12.0)),)
+    assert running.says("a", m.Saved(33)) == (s.ProgramProgress(33, 33),)
+    assert running.says("a", m.Left()) == (s.MachineSafeToKill("a"), s.SentOrder("b", m.Begin(2)))
+    assert running.says("b", m.Began(2, 33)) == (s.ProgramBegun("b", 33),)
 
 
 def test_a_lost_machine_costs_what_came_after_the_newest_checkpoint(running: Job) -> None:
-    assert running.told(m.Gone(("a",))) == (s.Sent("b", m.Begin(2)),)
-    assert running.says("b", m.Began(2, 20)) == (s.Begun("b", 20), s.WentBack(20, 10))
+    assert running.told(m.Gone(("a",))) == (s.SentOrder("b", m.Begin(2)),)
+    assert running.says("b", m.Began(2, 20)) == (s.ProgramBegun("b", 20), s.WentBack(20, 10))
 
 
 def test_a_machine_that_stands_by_has_nothing_to_lose(running: Job) -> None:
-    assert running.told(m.Warned(("b",), 12.0)) == (s.SafeToKill("b"),)
+    assert running.told(m.Warned(("b",), 12.0)) == (s.MachineSafeToKill("b"),)
 
 
 def test_status_0_is_the_end_of_the_work_and_the_last_step_is_counted_then(running: Job) -> None:
-    assert running.says("a", m.Reached(STEPS)) == (s.Progress(STEPS - 1, 20),)
-    assert running.says("a", m.Ended("run", 0, "")) == (s.Finished(STEPS),)
+    assert running.says("a", m.Reached(STEPS)) == (s.ProgramProgress(STEPS - 1, 20),)
+    assert running.says("a", m.Ended("run", 0, "")) == (s.ProgramFinished(STEPS),)
     assert running.says("a", m.Reached(7)) == ()
 
 
@@ -86,7 +86,7 @@ def test_a_program_that_ends_early_has_done_no_more_than_it_reported(
     running: Job, reached: int, counted: int
 ) -> None:
     running.says("a", m.Reached(reached))
-    assert running.says("a", m.Ended("run", 0, "")) == (s.Finished(counted),)
+    assert running.says("a", m.Ended("run", 0, "")) == (s.ProgramFinished(counted),)
 
 
 def test_one_that_reports_nothing_has_done_all_whatever_checkpoint_is_its_last() -> None:
@@ -95,38 +95,40 @@ def test_one_that_reports_nothing_has_done_all_whatever_checkpoint_is_its_last()
     job.says("a", m.Ready())
     job.says("a", m.Began(1, 0))
     job.says("a", m.Saved(25))
-    assert job.says("a", m.Ended("run", 0, "")) == (s.Finished(STEPS),)
+    assert job.says("a", m.Ended("run", 0, "")) == (s.ProgramFinished(STEPS),)
 
 
 def test_a_failure_is_tried_again_as_often_as_the_job_says_and_then_told(running: Job) -> None:
-    assert running.says("a", m.Ended("run", 3, "boom")) == (s.Sent("a", m.Begin(2)),)
+    assert running.says("a", m.Ended("run", 3, "boom")) == (s.SentOrder("a", m.Begin(2)),)
     (failed,) = running.says("a", m.Ended("run", 3, "boom"))
-    assert failed == s.Failed("the program failed 2 times, at last with status 3; its last words:\nboom")
+    assert failed == s.ProgramFailed(
+        "the program failed 2 times, at last with status 3; its last words:\nboom"
+    )
 
 
 def test_setup_is_tried_again_too() -> None:
     job = Job()
     job.told(m.Joined(("a",)))
-    assert job.says("a", m.Ended("setup", 1, "no network")) == (s.Sent("a", m.Prepare()),)
+    assert job.says("a", m.Ended("setup", 1, "no network")) == (s.SentOrder("a", m.Prepare()),)
     (failed,) = job.says("a", m.Ended("setup", 1, ""))
-    assert failed == s.Failed("setup failed 2 times, at last with status 1 and said nothing")
+    assert failed == s.ProgramFailed("setup failed 2 times, at last with status 1 and said nothing")
 
 
 def test_a_stop_keeps_the_newest_checkpoint(running: Job) -> None:
-    assert running.told(m.Stop(30.0)) == (s.Sent("a", m.Leave(30.0)),)
+    assert running.told(m.Stop(30.0)) == (s.SentOrder("a", m.Leave(30.0)),)
     running.says("a", m.Saved(31))
-    assert running.says("a", m.Left()) == (s.SafeToKill("a"), s.Finished(31))
+    assert running.says("a", m.Left()) == (s.MachineSafeToKill("a"), s.ProgramFinished(31))
 
 
 def test_a_stop_that_cannot_store_its_checkpoint_says_so(running: Job) -> None:
     running.told(m.Stop(30.0))
     (failed,) = running.says("a", m.Ended("storing the last checkpoint", 1, "no space"))
-    assert isinstance(failed, s.Failed)
+    assert isinstance(failed, s.ProgramFailed)
     assert "no space" in failed.why
 
 
 def test_a_stop_without_a_machine_ends_at_once() -> None:
-    assert Job().told(m.Stop(30.0)) == (s.Finished(0),)
+    assert Job().told(m.Stop(30.0)) == (s.ProgramFinished(0),)
 
 
 @dataclass(slots=True)
@@ -140,12 +142,12 @@ class Agents:
 
     def obey(self, effects: s.Effects, job: Job) -> None:
         for effect in effects:
-            if isinstance(effect, s.Sent) and isinstance(effect.order, m.Begin):
+            if isinstance(effect, s.SentOrder) and isinstance(effect.order, m.Begin):
                 assert not self.running, "two machines would run the program"
                 assert not job.state.machines[effect.machine].leaving
                 self.running[effect.machine] = self.stored
                 self.obey(job.says(effect.machine, m.Began(effect.order.attempt, self.stored)), job)
-            elif isinstance(effect, s.Sent) and isinstance(effect.order, m.Leave):
+            elif isinstance(effect, s.SentOrder) and isinstance(effect.order, m.Leave):
                 assert effect.machine in self.running
                 self.leaving.add(effect.machine)
 
@@ -155,7 +157,7 @@ class Agents:
 def test_whatever_happens_one_machine_runs_the_program_and_no_stored_step_is_lost(
     happenings: list[tuple[int, int, int]],
 ) -> None:
-    job, agents, names = Job(s.State(STEPS, retries=1000)), Agents(), [f"m{n}" for n in range(4)]
+    job, agents, names = Job(s.SupervisorState(STEPS, retries=1000)), Agents(), [f"m{n}" for n in range(4)]
     seen = 0
     for what, which, amount in happenings:
         if job.state.over:
@@ -166,7 +168,7 @@ def test_whatever_happens_one_machine_runs_the_program_and_no_stored_step_is_los
             if isinstance(effect, s.WentBack):
                 assert effect.to == min(agents.stored, STEPS - 1)
         seen = len(job.effects)
-    again = Job(s.State(STEPS, retries=1000))
+    again = Job(s.SupervisorState(STEPS, retries=1000))
     for event in job.events:
         again.take(event)
     assert (again.state, again.effects) == (job.state, job.effects), "a restart is a replay"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.base import invert_rates
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem, Shares
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem, Shares
 
 _RATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
 
@@ -32,7 +32,7 @@ def problems(draw: st.DrawFn, *, most_jobs: int = 7, sharing: bool = False) -> S
     def each(values: list[float]) -> list[float]:
         return draw(st.lists(st.sampled_from(values), min_size=count, max_size=count))
 
-    jobs = Jobs.of(
+    jobs = Jobs.from_kinds(
         draw(st.lists(st.integers(0, kinds - 1), min_size=count, max_size=count)),
         weight=each([1.0, 1.0, 2.0, 3.0]),
         steps=each([10.0, 50.0, 200.0]),
@@ -44,7 +44,10 @@ def problems(draw: st.DrawFn, *, most_jobs: int = 7, sharing: bool = False) -> S
     cost = np.array(each([0.5, 1.0, 2.5]) * 3)[:types]
     names = tuple(f"type{j}" for j in range(types))
     return ShareProblem(
-        Cluster(names, workers, cost), Kinds(rates, scale, together), jobs, np.array([1.0, 2.0, 3.0])
+        ClusterCapacity(names, workers, cost),
+        JobKinds(rates, scale, together),
+        jobs,
+        np.array([1.0, 2.0, 3.0]),
     )
 
 
@@ -54,7 +57,7 @@ def unmerged(problem: ShareProblem) -> ShareProblem:
     together = None if kinds.together is None else kinds.together[kind][:, kind]
     return replace(
         problem,
-        kinds=Kinds(kinds.rates[kind], kinds.scale[kind], together),
+        kinds=JobKinds(kinds.rates[kind], kinds.scale[kind], together),
         jobs=replace(problem.jobs, kind=np.arange(len(kind))),
     )
 
@@ -65,7 +68,7 @@ def check(problem: ShareProblem, shares: Shares) -> None:
     assert times.min(initial=0.0) >= 0.0
     assert times.sum(axis=1).max(initial=0.0) <= 1.0 + 1e-7
     assert (used(problem, shares) <= problem.cluster.workers * (1 + 1e-7)).all()
-    assert not times[~problem.allowed[problem.jobs.kind]].any()
+    assert not times[~problem.allowed_types[problem.jobs.kind]].any()
 
 
 def used(problem: ShareProblem, shares: Shares) -> Floats:
@@ -78,4 +81,4 @@ def used(problem: ShareProblem, shares: Shares) -> Floats:
 
 def levels(problem: ShareProblem, shares: Shares) -> Floats:
     """Normalized throughputs, (n,); 0 for who cannot run."""
-    return np.asarray(problem.throughput(shares) * invert_rates(problem.equal()))
+    return np.asarray(problem.throughput(shares) * invert_rates(problem.equal_throughput()))

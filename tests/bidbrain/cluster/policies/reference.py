@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Case:
     @property
     def agnostic(self) -> ShareProblem:
         """As its policies see it that know no types: everything runs as on a V100."""
-        return self.problem.agnostic(self.problem.cluster.types.index("v100"))
+        return self.problem.without_types(self.problem.cluster.types.index("v100"))
 
     def exact(self, policy: str) -> list[float]:
         """The optimum, or the vector of levels, from the independent formulation."""
@@ -43,11 +43,11 @@ def read(path: Path) -> Case:
     entities = list(told["entities"].values())
     entity = [next(e for e, owner in enumerate(entities) if job in owner["jobs"]) for job in ids]
     problem = ShareProblem(
-        Cluster(
+        ClusterCapacity(
             types, *(np.array([told[key][t] for t in types], float) for key in ("cluster", "instance_costs"))
         ),
-        Kinds(rates, np.array([job["scale_factor"] for job in jobs]), together),
-        Jobs.of(
+        JobKinds(rates, np.array([job["scale_factor"] for job in jobs]), together),
+        Jobs.from_kinds(
             np.arange(len(ids)),
             weight=[job["priority_weight"] for job in jobs],
             steps=[job["steps_remaining"] for job in jobs],

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 
 from bidbrain.cluster.policies.base import Infeasible
 from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, PerJob, Total, deadline_speed
-from bidbrain.cluster.policies.problem import Cluster, InvalidProblem, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.problem import ClusterCapacity, InvalidProblem, JobKinds, Jobs, ShareProblem
 from pricing_data.model.units import HOUR_S
 from tests.bidbrain.cluster.policies.problems import check, problems
 
 
 def two_types(slo_s: list[float], workers: tuple[float, float] = (2.0, 2.0)) -> ShareProblem:
     """Jobs of 3600 steps: one a second on the cheap type, two on the fast one, for three times the money."""
-    cluster = Cluster(("cheap", "fast"), np.array(workers), np.array([1.0, 3.0]))
-    jobs = Jobs.of([0] * len(slo_s), steps=3600.0, slo_s=slo_s)
-    return ShareProblem(cluster, Kinds(np.array([[1.0, 2.0]]), np.array([1])), jobs)
+    cluster = ClusterCapacity(("cheap", "fast"), np.array(workers), np.array([1.0, 3.0]))
+    jobs = Jobs.from_kinds([0] * len(slo_s), steps=3600.0, slo_s=slo_s)
+    return ShareProblem(cluster, JobKinds(np.array([[1.0, 2.0]]), np.array([1])), jobs)
 
 
 def test_a_deadline_buys_as_much_of_the_fast_type_as_it_needs() -> None:
@@ -76,7 +76,7 @@ def test_every_deadline_is_kept_or_named(problem: ShareProblem) -> None:
 @settings(max_examples=25, deadline=None)
 @given(problem=problems())
 def test_the_least_budget_that_is_named_is_enough_and_no_less_is(problem: ShareProblem) -> None:
-    if not np.any(problem.allowed[problem.jobs.kind]):
+    if not np.any(problem.allowed_types[problem.jobs.kind]):
         return
     least = _least(problem)
     with pytest.raises(Infeasible, match=re.escape(f"at least ${least:.6f}")):
@@ -93,7 +93,7 @@ def test_the_least_budget_that_is_named_is_enough_and_no_less_is(problem: ShareP
 def _least(problem: ShareProblem) -> float:
     """The budget that the error names, by hand: every job on the type that does it for least."""
     per_step = problem.kinds.scale[:, None] * problem.cluster.cost / np.maximum(problem.kinds.rates, 1e-12)
-    cheapest = np.where(problem.allowed, per_step, np.inf).min(axis=1)[problem.jobs.kind]
+    cheapest = np.where(problem.allowed_types, per_step, np.inf).min(axis=1)[problem.jobs.kind]
     return float((problem.jobs.steps * cheapest)[np.isfinite(cheapest)].sum() / HOUR_S)
 
 
@@ -101,7 +101,7 @@ def test_floors_keep_ratios_from_shrinking_to_nothing() -> None:
     """Without promises the best ratio is next to nothing of one job; with them every job has its part."""
     problem = two_types([np.inf] * 4)
     answer = Total(least_share=0.5).compute_shares(problem)
-    assert (problem.throughput(answer.shares) >= 0.5 * problem.isolated() * (1 - 1e-6)).all()
+    assert (problem.throughput(answer.shares) >= 0.5 * problem.isolated_throughput() * (1 - 1e-6)).all()
 
 
 def test_what_was_reached_job_by_job_is_below_what_no_shares_exceed() -> None:
@@ -112,10 +112,12 @@ def test_what_was_reached_job_by_job_is_below_what_no_shares_exceed() -> None:
 
 def test_a_problem_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(InvalidProblem, match="workers: found shape"):
-        Cluster(("one",), np.ones(2), np.ones(1))
+        ClusterCapacity(("one",), np.ones(2), np.ones(1))
     with pytest.raises(InvalidProblem, match="weight: found 0 for job1"):
-        Jobs.of([0, 0], weight=[1.0, 0.0])
+        Jobs.from_kinds([0, 0], weight=[1.0, 0.0])
     with pytest.raises(InvalidProblem, match="kind: found 3, expected less than 1"):
         ShareProblem(
-            Cluster(("one",), np.ones(1), np.ones(1)), Kinds(np.ones((1, 1)), np.array([1])), Jobs.of([3])
+            ClusterCapacity(("one",), np.ones(1), np.ones(1)),
+            JobKinds(np.ones((1, 1)), np.array([1])),
+            Jobs.from_kinds([3]),
         )

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.cluster.policies.levels import Course, Sharing, State
+from bidbrain.cluster.policies.levels import Course, LevelState, Sharing
 
 
-def stepped(sharing: Sharing, state: State, cap: np.ndarray) -> list[State]:
+def stepped(sharing: Sharing, state: LevelState, cap: np.ndarray) -> list[LevelState]:
     """One cap after the other: everybody's speed now, then who gets there first."""
     states = []
     while state.rising.any():
@@ -26,7 +26,7 @@ def stepped(sharing: Sharing, state: State, cap: np.ndarray) -> list[State]:
         time[moves] = (cap - state.level)[moves] / speed[moves]
         there = time <= time.min() * (1 + 1e-9)
         level = np.where(there, cap, state.level + time.min() * speed)
-        state = State(level, state.rising & ~there).settled(cap)
+        state = LevelState(level, state.rising & ~there).without_capped(cap)
         states.append(state)
     return states
 
@@ -44,14 +44,14 @@ def test_every_event_is_as_if_step_by_step(seed: int, fifo: list[bool]) -> None:
         np.array(fifo),
     )
     cap = chance.choice([0.5, 1.0, 1.7], count) * chance.choice([1.0, 1.25], count)
-    start = State(cap * chance.choice([0.0, 0.3], count), chance.random(count) < 0.8).settled(cap)
+    start = LevelState(cap * chance.choice([0.0, 0.3], count), chance.random(count) < 0.8).without_capped(cap)
     if not start.rising.any():
         return
     course, states = Course(sharing, start, cap), stepped(sharing, start, cap)
     assert len(course.times) == len(states)
     assert course.step.max() == 1.0
     for event, state in enumerate(states):
-        at = course.at(event)
+        at = course.state_at(event)
         np.testing.assert_allclose(at.level, state.level, rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(at.rising, state.rising)
     first = start.level + course.times[0] * course.step
@@ -62,6 +62,6 @@ def test_without_caps_there_is_no_event() -> None:
     sharing = Sharing(
         np.zeros(2, np.int64), np.array([1.0, 2.0]), np.array([1, 1]), np.ones(1), np.zeros(1, np.bool_)
     )
-    course = Course(sharing, State(np.zeros(2), np.ones(2, np.bool_)), np.full(2, np.inf))
+    course = Course(sharing, LevelState(np.zeros(2), np.ones(2, np.bool_)), np.full(2, np.inf))
     assert len(course.times) == 0
     np.testing.assert_allclose(course.step, [0.5, 1.0])

@@ -7,7 +7,7 @@ import pytest
 
 from bidbrain.cluster.policies.base import Filled
 from bidbrain.cluster.policies.fairness import FinishTimeFairness
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 from tests.bidbrain.cluster.policies.problems import check
 
 
@@ -20,9 +20,9 @@ def problem(seed: int, least: float) -> ShareProblem:
     alone = age * chance.uniform(0.3, 1.2, count)
     steps[0], age[0] = 10.0 ** chance.uniform(np.log10(least), 0), 10.0 ** chance.uniform(5, 7)
     alone[0] = age[0] * 0.63
-    jobs = Jobs.of(chance.integers(0, 3, count).tolist(), steps=steps, age_s=age, isolated_s=alone)
-    cluster = Cluster(("a", "b"), chance.integers(2, 5, 2).astype(float), np.array([1.0, 2.0]))
-    return ShareProblem(cluster, Kinds(rates, np.array([1, 1, 2])), jobs)
+    jobs = Jobs.from_kinds(chance.integers(0, 3, count).tolist(), steps=steps, age_s=age, isolated_s=alone)
+    cluster = ClusterCapacity(("a", "b"), chance.integers(2, 5, 2).astype(float), np.array([1.0, 2.0]))
+    return ShareProblem(cluster, JobKinds(rates, np.array([1, 1, 2])), jobs)
 
 
 @pytest.mark.parametrize("least", [1e-2, 1e-10])
@@ -33,7 +33,7 @@ def test_the_answer_is_found_and_nobody_is_left_without(least: float) -> None:
         check(asked, answer.shares)
         jobs, speed = asked.jobs, asked.throughput(answer.shares)
         assert speed.min() > 0, f"seed {seed}"
-        alone = jobs.isolated_s + jobs.steps / asked.isolated()
+        alone = jobs.isolated_s + jobs.steps / asked.isolated_throughput()
         rho = (jobs.age_s + jobs.steps / speed) / alone
         assert rho.max() <= answer.value * (1 + 2e-7), f"seed {seed}"
         filled = Filled(FinishTimeFairness()).compute_shares(asked)

@@ -23,8 +23,8 @@ from bidbrain.cluster.policies.base import (
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Isolated, Packing
 from bidbrain.cluster.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan, fair_part
-from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest
-from bidbrain.cluster.policies.problem import Kinds, ShareProblem
+from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest_throughput
+from bidbrain.cluster.policies.problem import JobKinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.cluster.policies.problems import check, levels, problems, unmerged, used
 
@@ -114,9 +114,11 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
         assert (problem.throughput(shares) / fair_part(problem))[able].min() >= least * (1 - CLOSE)
     whole = replace(problem, any_size=True)
     for policy in (Makespan(), Filled(Makespan())):
-        assert policy.compute_shares(whole).value <= (whole.jobs.steps / whole.isolated()).max() * (1 + CLOSE)
+        assert policy.compute_shares(whole).value <= (
+            whole.jobs.steps / whole.isolated_throughput()
+        ).max() * (1 + CLOSE)
     jobs = whole.jobs
-    alone = jobs.steps / whole.isolated()
+    alone = jobs.steps / whole.isolated_throughput()
     worst = ((jobs.age_s + alone) / (jobs.isolated_s + alone)).max()
     assert FinishTimeFairness().compute_shares(whole).value <= worst * (1 + CLOSE)
 
@@ -124,7 +126,7 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems(sharing=True))
 def test_sharing_workers_is_never_worse(problem: ShareProblem) -> None:
-    alone = problem.alone()
+    alone = problem.without_pairs()
     for most in (LeastAttainedService(), MaxThroughput(), Fifo(), PerDollar(slos=False), WaterFilling()):
         assert most.compute_shares(problem).value >= most.compute_shares(alone).value * (1 - CLOSE)
     for least in (Makespan(), FinishTimeFairness(), ShortestJobFirst()):
@@ -135,7 +137,7 @@ def test_sharing_workers_is_never_worse(problem: ShareProblem) -> None:
 @given(problem=problems())
 def test_one_type_in_many_guises_is_one_type(problem: ShareProblem) -> None:
     rates = np.repeat(problem.kinds.rates.max(axis=1)[:, None], len(problem.cluster.types), axis=1)
-    alike = replace(problem, kinds=Kinds(rates, problem.kinds.scale), any_size=True)
+    alike = replace(problem, kinds=JobKinds(rates, problem.kinds.scale), any_size=True)
     for policy in (
         LeastAttainedService(),
         Makespan(),
@@ -147,7 +149,7 @@ def test_one_type_in_many_guises_is_one_type(problem: ShareProblem) -> None:
         ShortestJobFirst(),
         MaxThroughput(),
     ):
-        blind = policy.compute_shares(alike.agnostic(0))
+        blind = policy.compute_shares(alike.without_types(0))
         assert policy.compute_shares(alike).value == pytest.approx(blind.value, rel=CLOSE)
 
 
@@ -178,13 +180,15 @@ def test_what_is_filled_up_takes_from_nobody(problem: ShareProblem) -> None:
     plain, filled = (policy.compute_shares(problem).shares for policy in (Makespan(), Filled(Makespan())))
     before, after = problem.throughput(plain), problem.throughput(filled)
     assert (after >= before * (1 - CLOSE) - CLOSE).all()
-    assert (after / problem.equal()).sum() >= (before / problem.equal()).sum() * (1 - CLOSE)
+    assert (after / problem.equal_throughput()).sum() >= (before / problem.equal_throughput()).sum() * (
+        1 - CLOSE
+    )
 
 
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems())
 def test_the_shortest_job_is_as_fast_as_it_can_be(problem: ShareProblem) -> None:
-    speed = fastest(problem)
+    speed = fastest_throughput(problem)
     if not (speed > 0).any():
         return
     took = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
@@ -200,7 +204,7 @@ def test_terms_and_constraints_compose(problem: ShareProblem, budget: float) -> 
     """Max-min within a budget is a line; spending less is worth something only if it is said."""
 
     def normalized(seen: ShareProblem) -> Floats:
-        return np.asarray(1.0 / seen.equal())
+        return np.asarray(1.0 / seen.equal_throughput())
 
     term = LeastThroughput(fair_part) + 0.01 * TotalThroughput(normalized)
     answer = Maximize(term, (SpendAtMost(budget),)).compute_shares(problem)

@@ -24,7 +24,7 @@ from tests.bidbrain.cluster.policies.reference import Case, read
 
 SEES: dict[str, Callable[[Case], ShareProblem]] = {
     "": lambda case: case.agnostic,
-    "_perf": lambda case: case.problem.alone(),
+    "_perf": lambda case: case.problem.without_pairs(),
     "_packed": lambda case: case.problem,
 }
 BY_ENTITY: dict[str, Policy] = {
@@ -77,13 +77,15 @@ def test_water_filling(case: Case, sees: str, entities: str) -> None:
     if name not in case.policies:
         assert (sees, entities != "") == ("", True), "the published code knows entities only with types"
         return
-    levels = problem.throughput(BY_ENTITY[entities].compute_shares(problem).shares) / problem.equal()
+    levels = (
+        problem.throughput(BY_ENTITY[entities].compute_shares(problem).shares) / problem.equal_throughput()
+    )
     exact = case.exact(name)
     assert levels == pytest.approx(exact, abs=RELATIVE * max(exact))
 
 
 def test_throughput_and_cost(case: Case) -> None:
-    alone, by_cost = case.problem.alone(), "max_sum_throughput_normalized_by_cost_perf"
+    alone, by_cost = case.problem.without_pairs(), "max_sum_throughput_normalized_by_cost_perf"
     assert value(MaxThroughput(), alone) == pytest.approx(case.exact("max_sum_throughput_perf"), rel=RELATIVE)
     found = value(PerDollar(slos=False, per_worker=True), alone)
     assert found == pytest.approx(case.exact(by_cost), rel=RELATIVE)

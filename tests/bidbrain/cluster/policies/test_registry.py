@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.cluster.policies.registry import DEFAULT, MENU, BadParameter, policy
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.policies.registry import DEFAULT, MENU, BadParameter, make_policy
 from spotctl.queue.spec import POLICY
 
 PROBLEM = ShareProblem(
-    Cluster(("fast", "cheap"), np.array([2.0, 4.0]), np.array([1.0, 0.2])),
-    Kinds(np.array([[4.0, 1.0], [1.0, 1.0]]), np.array([1, 2])),
-    Jobs.of([0, 1, 1], steps=[1e4, 2e4, 3e4], weight=[1.0, 2.0, 1.0], entity=[0, 0, 1]),
+    ClusterCapacity(("fast", "cheap"), np.array([2.0, 4.0]), np.array([1.0, 0.2])),
+    JobKinds(np.array([[4.0, 1.0], [1.0, 1.0]]), np.array([1, 2])),
+    Jobs.from_kinds([0, 1, 1], steps=[1e4, 2e4, 3e4], weight=[1.0, 2.0, 1.0], entity=[0, 0, 1]),
     np.array([1.0, 2.0]),
 )
 
@@ -23,7 +23,7 @@ PROBLEM = ShareProblem(
 @pytest.mark.parametrize("blind", [False, True])
 def test_every_policy_answers_with_valid_shares(name: str, blind: bool) -> None:
     parameters = {"agnostic": blind, **({"budget": 1000.0} if name == "makespan-within" else {})}
-    shares = policy(name, parameters).compute_shares(PROBLEM).shares.per_job
+    shares = make_policy(name, parameters).compute_shares(PROBLEM).shares.per_job
     assert shares.min() >= -1e-9
     assert shares.sum(axis=1).max() <= 1 + 1e-6
     assert np.all(PROBLEM.scale @ shares <= PROBLEM.cluster.workers + 1e-6)
@@ -40,11 +40,11 @@ def test_every_policy_answers_where_all_of_a_type_is_kept_for_others(
     problem = replace(
         PROBLEM,
         cluster=replace(PROBLEM.cluster, workers=np.array(workers, np.float64)),
-        kinds=Kinds(np.array([[4.0, 1.0], [1.0, 0.0]]), np.array([1, 2])),
-        jobs=Jobs.of([0, 1, 1], steps=1e4, entity=[0, 0, 1]),
+        kinds=JobKinds(np.array([[4.0, 1.0], [1.0, 0.0]]), np.array([1, 2])),
+        jobs=Jobs.from_kinds([0, 1, 1], steps=1e4, entity=[0, 0, 1]),
     )
     parameters = {"budget": 1000.0} if name == "makespan-within" else {}
-    answer = policy(name, parameters).compute_shares(problem)
+    answer = make_policy(name, parameters).compute_shares(problem)
     shares = answer.shares.per_job
     assert not np.isnan(answer.value)
     assert np.all(PROBLEM.scale @ shares <= np.array(workers) + 1e-6)
@@ -71,4 +71,4 @@ def test_what_a_policy_cannot_be_told_is_said(
     name: str, parameters: dict[str, float | str | bool], said: str
 ) -> None:
     with pytest.raises(BadParameter, match=said):
-        policy(name, parameters)
+        make_policy(name, parameters)

@@ -23,8 +23,8 @@ from bidbrain.cluster.policies.bisection import most_throughput
 from bidbrain.cluster.policies.cost import MakespanWithin, PerDollar, deadline_speed, reachable_floors
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, Makespan
 from bidbrain.cluster.policies.job_weights import most_worth
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
-from bidbrain.cluster.policies.throughput_floors import exchanged, slow
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.policies.throughput_floors import count_slow_types, exchange_rates
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from bidbrain.cluster.solver import Unsolvable
 from tests.bidbrain.cluster.policies.problems import check, levels, unmerged
@@ -46,7 +46,7 @@ def crowds(draw: st.DrawFn) -> ShareProblem:
     workers = np.maximum(np.round(chance.uniform(0.2, 1.0, types) * count * crowded), draw(st.integers(0, 4)))
     workers[0] = max(workers[0], 1.0)
     steps = chance.uniform(10, 500, count)
-    jobs = Jobs.of(
+    jobs = Jobs.from_kinds(
         chance.integers(0, 4, count),
         weight=chance.choice([1.0, 2.0], count),
         steps=steps,
@@ -57,7 +57,9 @@ def crowds(draw: st.DrawFn) -> ShareProblem:
     )
     cost = chance.uniform(0.1, 4.0, types)
     names = tuple(f"type{j}" for j in range(types))
-    return ShareProblem(Cluster(names, workers, cost), Kinds(rates, scale), jobs, np.array([1.0, 2.0]))
+    return ShareProblem(
+        ClusterCapacity(names, workers, cost), JobKinds(rates, scale), jobs, np.array([1.0, 2.0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_slowest_job_is_the_value(problem: ShareProblem) -> None:
     took = problem.jobs.steps[able] / problem.throughput(answer.shares)[able]
     assert took.max() == pytest.approx(answer.value, rel=1e-7)
     answer = FinishTimeFairness().compute_shares(problem)
-    isolated = problem.isolated()[able]
+    isolated = problem.isolated_throughput()[able]
     took = problem.jobs.steps[able] / problem.throughput(answer.shares)[able]
     whole = problem.jobs.isolated_s[able] + problem.jobs.steps[able] / isolated
     if (isolated > 0).all():
@@ -151,7 +153,9 @@ def test_the_slowest_job_is_the_value(problem: ShareProblem) -> None:
 @given(problem=crowds(), times=st.sampled_from([1.0001, 1.5, 20.0]))
 def test_a_budget_is_kept_and_used_as_well_as_one_by_one(problem: ShareProblem, times: float) -> None:
     price = problem.kinds.scale[:, None] * problem.cluster.cost
-    per_step = np.divide(price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed)
+    per_step = np.divide(
+        price, problem.kinds.rates, out=np.full(price.shape, np.inf), where=problem.allowed_types
+    )
     able = runnable_jobs(problem)
     least = float((problem.jobs.steps * per_step.min(axis=1)[problem.jobs.kind])[able].sum()) / 3600
     if not able.any():
@@ -185,7 +189,10 @@ def test_a_mean_dealt_out_gives_everybody_theirs(data: st.DataObject, kinds: int
     if most == 0:
         return
     asked = np.array(data.draw(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6))) * most
-    members = asked[slow(np.tile(rates, (len(asked), 1)), asked) == slow(rates[None], asked[:1])[0]]
+    members = asked[
+        count_slow_types(np.tile(rates, (len(asked), 1)), asked)
+        == count_slow_types(rates[None], asked[:1])[0]
+    ]
     weight = np.array(data.draw(st.lists(st.floats(0.0, 1.0), min_size=kinds, max_size=kinds))) * (rates > 0)
     weight = weight / max(weight.sum(), 1.0)
     mean = members.mean()
@@ -193,7 +200,7 @@ def test_a_mean_dealt_out_gives_everybody_theirs(data: st.DataObject, kinds: int
     speed = float(weight @ rates)
     part = 0.0 if speed >= mean else (mean - speed) / (most - speed)
     time = (1 - part) * weight + part * fast
-    change = exchanged(rates[None], np.array([mean]), time[None])[0]
+    change = exchange_rates(rates[None], np.array([mean]), time[None])[0]
     shares: Floats = time + (members - mean)[:, None] * change
     assert shares.min() >= -1e-12
     assert shares.sum(axis=1).max() <= 1 + 1e-9
@@ -203,9 +210,9 @@ def test_a_mean_dealt_out_gives_everybody_theirs(data: st.DataObject, kinds: int
 
 def test_floors_that_cannot_be_had_are_refused() -> None:
     problem = ShareProblem(
-        Cluster(("slow", "fast"), np.array([1.0, 1.0]), np.ones(2)),
-        Kinds(np.array([[1.0, 2.0]]), np.array([1])),
-        Jobs.of([0, 0, 0]),
+        ClusterCapacity(("slow", "fast"), np.array([1.0, 1.0]), np.ones(2)),
+        JobKinds(np.array([[1.0, 2.0]]), np.array([1])),
+        Jobs.from_kinds([0, 0, 0]),
     )
     worth = TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))
     for asked in ([1.5, 1.0, 0.51], [2.1, 0.0, 0.0]):
@@ -222,9 +229,9 @@ def promised(*speeds: float) -> Floors:
 
 def test_jobs_that_are_done_hold_nobody_up() -> None:
     problem = ShareProblem(
-        Cluster(("one",), np.array([1.0]), np.ones(1)),
-        Kinds(np.array([[2.0]]), np.array([1])),
-        Jobs.of([0, 0], steps=[10.0, 0.0]),
+        ClusterCapacity(("one",), np.array([1.0]), np.ones(1)),
+        JobKinds(np.array([[2.0]]), np.array([1])),
+        Jobs.from_kinds([0, 0], steps=[10.0, 0.0]),
     )
     assert Makespan().compute_shares(problem).value == pytest.approx(5.0)
     done = replace(problem, jobs=replace(problem.jobs, steps=np.zeros(2)))
@@ -235,9 +242,9 @@ def test_jobs_that_are_done_hold_nobody_up() -> None:
 def test_who_has_no_choice_speaks_for_nobody_else() -> None:
     """Jobs alike but for floors and worths: the dull one must run all its time, another one wants to."""
     problem = ShareProblem(
-        Cluster(("one",), np.array([2.0]), np.ones(1)),
-        Kinds(np.array([[2.0]]), np.array([1])),
-        Jobs.of([0, 0, 0]),
+        ClusterCapacity(("one",), np.array([2.0]), np.ones(1)),
+        JobKinds(np.array([[2.0]]), np.array([1])),
+        Jobs.from_kinds([0, 0, 0]),
     )
     worth, floor = np.array([0.1, 5.0, 1.0]), np.array([2.0, 0.5, 0.1])
     best = most_worth(problem, worth, floor)

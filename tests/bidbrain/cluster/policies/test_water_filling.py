@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from bidbrain.arrays import Flags, Floats
 from bidbrain.cluster.policies.base import Floors, Maximize, Policy, TotalThroughput, runnable_jobs
-from bidbrain.cluster.policies.problem import Cluster, Jobs, Kinds, ShareProblem
+from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from tests.bidbrain.cluster.policies.problems import levels, problems
 
@@ -33,8 +33,8 @@ class Oracle:
         self.fits, self.limits = rows, np.concatenate([np.ones(n), problem.cluster.workers])
         self.level = np.zeros((n, self.columns))
         for job in range(n):
-            self.level[job, job * k : (job + 1) * k] = problem.rates[job] / problem.equal()[job]
-        self.most = np.where(problem.allowed[problem.jobs.kind], 1.0, 0.0).reshape(-1)
+            self.level[job, job * k : (job + 1) * k] = problem.rates[job] / problem.equal_throughput()[job]
+        self.most = np.where(problem.allowed_types[problem.jobs.kind], 1.0, 0.0).reshape(-1)
 
     def raised(self, level: Floats, step: Floats) -> float:
         """The largest c."""
@@ -108,29 +108,29 @@ def test_equal_to_the_integer_program(name: str, problem: ShareProblem) -> None:
 @settings(max_examples=15, deadline=None)
 @given(data=problems(sharing=True))
 def test_nobody_can_be_raised_without_lowering_somebody(name: str, sharing: bool, data: ShareProblem) -> None:
-    problem = data if sharing else data.alone()
+    problem = data if sharing else data.without_pairs()
     shares = POLICIES[name][0].compute_shares(problem).shares
     got = problem.throughput(shares)
-    worth, floor = 1.0 / problem.equal(), got * (1 - 1e-9)
+    worth, floor = 1.0 / problem.equal_throughput(), got * (1 - 1e-9)
     best = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),)).compute_shares(problem)
     assert best.value <= (got * worth).sum() * (1 + 1e-5)
 
 
 def test_the_example_of_the_dissertation() -> None:
     """Four jobs alike on four workers, the first with three times the weight: in the end all have one."""
-    kinds = Kinds(np.array([[1.0]]), np.array([1]))
-    jobs = Jobs.of([0, 0, 0, 0], weight=[3.0, 1.0, 1.0, 1.0])
-    problem = ShareProblem(Cluster(("gpu",), np.array([4.0]), np.array([1.0])), kinds, jobs)
+    kinds = JobKinds(np.array([[1.0]]), np.array([1]))
+    jobs = Jobs.from_kinds([0, 0, 0, 0], weight=[3.0, 1.0, 1.0, 1.0])
+    problem = ShareProblem(ClusterCapacity(("gpu",), np.array([4.0]), np.array([1.0])), kinds, jobs)
     assert WaterFilling().compute_shares(problem).shares.alone[:, 0] == pytest.approx([1, 1, 1, 1])
-    fewer = ShareProblem(Cluster(("gpu",), np.array([2.0]), np.array([1.0])), kinds, jobs)
+    fewer = ShareProblem(ClusterCapacity(("gpu",), np.array([2.0]), np.array([1.0])), kinds, jobs)
     assert WaterFilling().compute_shares(fewer).shares.alone[:, 0] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
 
 
 def test_what_a_stuck_job_leaves_goes_to_the_next_in_its_entity() -> None:
     """Figure 5.6: the first of a queue has all of its entity's weight until it can rise no more."""
-    kinds = Kinds(np.array([[1.0]]), np.array([1]))
-    jobs = Jobs.of([0] * 5, entity=[0, 0, 0, 1, 1])
-    cluster = Cluster(("gpu",), np.array([2.5]), np.array([1.0]))
+    kinds = JobKinds(np.array([[1.0]]), np.array([1]))
+    jobs = Jobs.from_kinds([0] * 5, entity=[0, 0, 0, 1, 1])
+    cluster = ClusterCapacity(("gpu",), np.array([2.5]), np.array([1.0]))
     problem = ShareProblem(cluster, kinds, jobs, np.array([1.0, 2.0]))
     answer = Hierarchical((Inside.FAIRNESS, Inside.FIFO)).compute_shares(problem)
     # The queue rises twice as fast as the other entity: to 5/3, when that has 5/6, and all is given.

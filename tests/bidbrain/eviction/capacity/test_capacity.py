@@ -42,7 +42,7 @@ def drawn(hazard_per_h: float, seed: int, days: float = 20, shape: float = 1.0) 
         ends.append(int(min(at + life, until)))
         lost.append(at + life < until)
         at += life + HOUR_S
-    return Spells.of(begins, ends, lost)
+    return Spells.from_columns(begins, ends, lost)
 
 
 def beta(model: CurveModel, market: Market, age_s: float = 0.0, now: Instant = NOW) -> float:
@@ -54,7 +54,7 @@ MODELS = (RegimeHazard, PooledModel, LifetimeModel)
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_ends_after_now_changes_nothing(model: type[RegimeHazard | PooledModel | LifetimeModel]) -> None:
-    whole = Observations.of({HERE: drawn(0.5, 1), BESIDE: drawn(0.2, 2)})
+    whole = Observations.from_spells({HERE: drawn(0.5, 1), BESIDE: drawn(0.2, 2)})
     now = Instant(BEGIN + 9 * DAY_S + 1234)
     assert beta(model(whole), HERE, now=now) == beta(model(whole.as_of(now)), HERE, now=now)
 
@@ -63,13 +63,16 @@ def test_what_ends_after_now_changes_nothing(model: type[RegimeHazard | PooledMo
 def test_a_market_that_nobody_saw_gets_what_its_neighbours_have(
     model: type[RegimeHazard | PooledModel],
 ) -> None:
-    bad, good = Observations.of({HERE: drawn(1.0, 3)}), Observations.of({HERE: drawn(0.1, 4)})
+    bad, good = (
+        Observations.from_spells({HERE: drawn(1.0, 3)}),
+        Observations.from_spells({HERE: drawn(0.1, 4)}),
+    )
     assert beta(model(bad), NEVER_SEEN) > 2 * beta(model(good), NEVER_SEEN)
 
 
 @pytest.mark.parametrize("model", [RegimeHazard, PooledModel])
 def test_own_losses_move_a_market_away_from_its_neighbours(model: type[RegimeHazard | PooledModel]) -> None:
-    seen = Observations.of({HERE: drawn(0.1, 5), BESIDE: drawn(0.1, 6)})
+    seen = Observations.from_spells({HERE: drawn(0.1, 5), BESIDE: drawn(0.1, 6)})
     before = beta(model(seen), NEVER_SEEN)
     for loss in range(8):
         begin = NOW - 16 * HOUR_S + loss * 2 * HOUR_S
@@ -79,15 +82,15 @@ def test_own_losses_move_a_market_away_from_its_neighbours(model: type[RegimeHaz
 
 
 def test_the_young_are_lost_sooner_than_the_old_and_it_is_found_out() -> None:
-    seen = Observations.of({HERE: drawn(0.5, 7, shape=0.5), BESIDE: drawn(0.5, 8, shape=0.5)})
+    seen = Observations.from_spells({HERE: drawn(0.5, 7, shape=0.5), BESIDE: drawn(0.5, 8, shape=0.5)})
     assert beta(RegimeHazard(seen), NEVER_SEEN, 0) > 1.5 * beta(RegimeHazard(seen), NEVER_SEEN, 6 * HOUR_S)
 
 
 def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> None:
     """Lost after exactly two hours each time: sure to be lost then, safe before."""
     begins = np.arange(NOW - 20 * 86400, NOW - 3 * HOUR_S, 3 * HOUR_S)
-    spells = Spells.of(begins, begins + 2 * HOUR_S, np.ones(len(begins), np.bool_))
-    model = RegimeHazard(Observations.of({HERE: spells}))
+    spells = Spells.from_columns(begins, begins + 2 * HOUR_S, np.ones(len(begins), np.bool_))
+    model = RegimeHazard(Observations.from_spells({HERE: spells}))
     assert beta(model, HERE) < 0.05
     assert beta(model, HERE, age_s=1.9 * HOUR_S) > 0.9
 
@@ -95,20 +98,20 @@ def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> No
 def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
     running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
-    model = RegimeHazard(Observations.of({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
+    model = RegimeHazard(Observations.from_spells({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
     assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, NEVER_SEEN, 0)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2 * HOUR_S, 15 * DAY_S), st.integers(0, 30 * HOUR_S))
 def test_asked_in_bulk_a_record_answers_as_a_fit_at_each_moment_would(after_s: int, age_s: int) -> None:
-    seen = Observations.of({HERE: drawn(0.4, 10), BESIDE: drawn(0.2, 11)})
+    seen = Observations.from_spells({HERE: drawn(0.4, 10), BESIDE: drawn(0.2, 11)})
     learned = learn_hazard(seen, NOW, Memory())
     assert learned is not None
     moment = Instant(BEGIN + after_s)
-    bulk = MarketRecord.from_rows(learned, exposure_rows(Observations.of({HERE: seen.spells(HERE)})))
+    bulk = MarketRecord.from_rows(learned, exposure_rows(Observations.from_spells({HERE: seen.spells(HERE)})))
     one = MarketRecord.from_rows(
-        learned, exposure_rows(Observations.of({HERE: seen.spells(HERE).as_of(moment)}))
+        learned, exposure_rows(Observations.from_spells({HERE: seen.spells(HERE).as_of(moment)}))
     )
     hazards = bulk.hazards_at(np.array([float(moment)]), np.array([float(age_s)]), HOUR_S)
     assert hazards[0] == pytest.approx(one.curve_at(moment).hazard_between(age_s, HOUR_S), rel=1e-9)
@@ -119,7 +122,7 @@ def test_intervals_hold_the_truth_and_narrow() -> None:
     truth, widths, held = -np.expm1(-0.3), [], 0
     for seed in range(40):
         for days in (4, 20):
-            seen = Observations.of({HERE: drawn(0.3, 100 + seed, days)})
+            seen = Observations.from_spells({HERE: drawn(0.3, 100 + seed, days)})
             found = LifetimeModel(seen, least_losses=1).fit(NOTHING, NOW).beta(HERE, 0.0, HOUR_S, 24 * HOUR_S)
             widths.append(found.high - found.low)
         pooled = PooledModel(seen).fit(NOTHING, NOW).beta(HERE, 0.0, 3 * HOUR_S, HOUR_S)
@@ -141,14 +144,16 @@ def test_a_first_loss_elsewhere_does_not_speak_louder_than_what_is_published() -
 
 
 def test_few_losses_are_no_lifetime_table() -> None:
-    seen = Observations.of({HERE: Spells.of([BEGIN] * 4, [BEGIN + HOUR_S] * 4, [True] * 4)})
+    seen = Observations.from_spells(
+        {HERE: Spells.from_columns([BEGIN] * 4, [BEGIN + HOUR_S] * 4, [True] * 4)}
+    )
     assert not LifetimeModel(seen).fit(NOTHING, NOW).evidence(HERE, HOUR_S).is_known
     assert LifetimeModel(seen, least_losses=4).fit(NOTHING, NOW).evidence(HERE, HOUR_S).is_known
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_without_any_loss_nothing_is_known(model: type[RegimeHazard | PooledModel | LifetimeModel]) -> None:
-    seen = Observations.of({HERE: Spells.of([BEGIN], [BEGIN + HOUR_S], [False])})
+    seen = Observations.from_spells({HERE: Spells.from_columns([BEGIN], [BEGIN + HOUR_S], [False])})
     assert beta(model(seen), HERE) == 1
 
 
@@ -157,7 +162,7 @@ def test_a_band_is_a_prior_that_own_losses_outweigh() -> None:
     published = {region: Band(0.15, 0.20, 30 * DAY_S, Instant(BEGIN), "advisor")}
     told = beta(BandModel(published), HERE)
     assert told == pytest.approx(1 - 0.825 ** (1 / 720), rel=0.05), "a month's share, as a constant hazard"
-    seen = Observations.of({HERE: drawn(0.5, 12)})
+    seen = Observations.from_spells({HERE: drawn(0.5, 12)})
     assert beta(BandModel(published, seen), HERE) == pytest.approx(-np.expm1(-0.5), rel=0.25)
     assert beta(BandModel(published), HERE, now=Instant(BEGIN - 1)) == 1, "not published yet"
 
@@ -185,7 +190,7 @@ def test_families_of_types() -> None:
 
 
 def test_where_prices_clear_by_bid_crossing_is_eviction() -> None:
-    seen = Observations.of({HERE: drawn(0.5, 13)})
+    seen = Observations.from_spells({HERE: drawn(0.5, 13)})
     assert isinstance(EstimatorSelector(AWS_2016, seen).fit(NOTHING, NOW), FittedPriceCrossing)
 
 
@@ -194,13 +199,15 @@ def test_the_choice_falls_on_who_knows_and_follows_what_happened() -> None:
     unseen = EstimatorSelector(AWS, bands=published).fit(NOTHING, NOW)
     assert unseen.evidence(HERE, HOUR_S).source == "advisor"
     assert not unseen.evidence(replace(HERE, region="eu-west-1"), HOUR_S).is_known
-    seen = EstimatorSelector(AWS, Observations.of({HERE: drawn(0.5, 14)}), published).fit(NOTHING, NOW)
+    seen = EstimatorSelector(AWS, Observations.from_spells({HERE: drawn(0.5, 14)}), published).fit(
+        NOTHING, NOW
+    )
     assert "losses" in seen.evidence(HERE, HOUR_S).source
     assert seen.eviction_probability(HERE, 0.1, 0, HOUR_S) > 0.2
 
 
 def test_the_choice_is_made_from_what_was_known_at_midnight() -> None:
-    whole = Observations.of({HERE: drawn(0.5, 15), BESIDE: drawn(0.1, 16)})
+    whole = Observations.from_spells({HERE: drawn(0.5, 15), BESIDE: drawn(0.1, 16)})
     now = Instant(BEGIN + 12 * DAY_S)
     early = EstimatorSelector(AWS, whole.as_of(now)).fit(NOTHING, now)
     late = EstimatorSelector(AWS).with_observations(whole).fit(NOTHING, now)

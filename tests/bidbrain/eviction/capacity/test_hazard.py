@@ -130,7 +130,9 @@ def test_rows_keep_all_time_and_every_loss(found: list[tuple[int, int, bool]]) -
     begins = np.array([begin for begin, _, _ in found])
     lengths = np.array([length for _, length, _ in found])
     lost = np.array([gone for _, _, gone in found])
-    rows = exposure_rows(Observations.of({MARKET: Spells.of(begins, begins + lengths, lost)}))
+    rows = exposure_rows(
+        Observations.from_spells({MARKET: Spells.from_columns(begins, begins + lengths, lost)})
+    )
     assert rows.at_risk_s.sum() == lengths.sum()
     assert np.count_nonzero(rows.lost) == np.count_nonzero(lost)
     assert bool(np.all(rows.at_risk_s >= 0))
@@ -157,7 +159,9 @@ def test_a_record_is_the_faded_sum_of_what_was_over_or_running(
 ) -> None:
     begins = np.array([begin for begin, _, _ in found])
     ends = begins + np.array([length for _, length, _ in found])
-    rows = exposure_rows(Observations.of({MARKET: Spells.of(begins, ends, [gone for _, _, gone in found])}))
+    rows = exposure_rows(
+        Observations.from_spells({MARKET: Spells.from_columns(begins, ends, [gone for _, _, gone in found])})
+    )
     rate, memory_s, lost, expected = 1e-3, 2000.0, 0.0, 0.0
     for begin, end, gone in zip(rows.begins, rows.ends, rows.lost, strict=True):
         if end <= moment:

@@ -30,8 +30,8 @@ def seen() -> Observations:
     for place, market in enumerate(ZONES[:4]):
         lives = random.exponential(HOUR_S * 4 / (place + 1), size=60).astype(np.int64) + 1
         begins = BEGIN + np.append(0, np.cumsum(lives + 600)[:-1])
-        found[market] = Spells.of(begins, begins + lives, random.random(60) < 0.8)
-    return Observations.of(found)
+        found[market] = Spells.from_columns(begins, begins + lives, random.random(60) < 0.8)
+    return Observations.from_spells(found)
 
 
 @pytest.mark.parametrize("kind", ["chosen", "lifetimes"])
@@ -42,7 +42,7 @@ def test_in_bulk_as_one_by_one(seen: Observations, kind: str) -> None:
     assert isinstance(fitted, BulkMarkets)
     chances = fitted.survival_batch(MARKETS)
     known = [fitted.evidence(market, HOUR_S).is_known for market in MARKETS]
-    assert chances.known().tolist() == [known]
+    assert chances.known_markets().tolist() == [known]
     random = np.random.default_rng(22)
     shape = (40, len(MARKETS))
     codes = np.broadcast_to(np.arange(len(MARKETS)), shape)

@@ -57,7 +57,7 @@ def test_equals_brute_force(walk: tuple[Series, Instant], horizon_s: int, longer
 @given(walks(), st.integers(1, 70))
 def test_equals_price_crossing(walk: tuple[Series, Instant], horizon_s: int) -> None:
     series, now = walk
-    fitted = PriceCrossing(1).fit(PriceHistory.of({MARKET: series}), now)
+    fitted = PriceCrossing(1).fit(PriceHistory.from_series({MARKET: series}), now)
     betas = [fitted.eviction_probability(MARKET, delta, 0, horizon_s) for delta in DELTAS]
     assert beta_table(series, now, DELTAS, horizon_s) == pytest.approx(betas, abs=1e-12)
 
@@ -70,14 +70,14 @@ def test_blocks_do_not_show(horizon_s: int) -> None:
     times = BEGIN + np.cumsum(random.integers(30, 400, size=count))
     series = Series(times, np.round(0.05 * random.lognormal(0, 0.3, size=count), 4))
     now = Instant(int(times[-1]) + 1000)
-    fitted = PriceCrossing(horizon_s).fit(PriceHistory.of({MARKET: series}), now)
+    fitted = PriceCrossing(horizon_s).fit(PriceHistory.from_series({MARKET: series}), now)
     betas = [fitted.eviction_probability(MARKET, delta, 0, horizon_s) for delta in BID_DELTAS]
     assert beta_table(series, now, BID_DELTAS, horizon_s) == pytest.approx(betas, abs=1e-12)
 
 
 def test_steps_that_share_an_instant_are_refused_by_the_history_and_never_get_here() -> None:
     with pytest.raises(ValueError, match="must strictly increase"):
-        PriceHistory.of({MARKET: Series(np.array([BEGIN, BEGIN]), np.array([0.1, 0.2]))})
+        PriceHistory.from_series({MARKET: Series(np.array([BEGIN, BEGIN]), np.array([0.1, 0.2]))})
 
 
 def test_without_a_start_that_was_watched_every_bid_is_lost() -> None:

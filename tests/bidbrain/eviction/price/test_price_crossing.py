@@ -35,7 +35,7 @@ deltas = st.sampled_from([0.0, 0.005, 0.01, 0.02, 0.03])
 
 
 def fitted(series: Series, now: int, window_s: int = 1) -> FittedPriceCrossing:
-    return PriceCrossing(window_s).fit(PriceHistory.of({MARKET: series}), Instant(now))
+    return PriceCrossing(window_s).fit(PriceHistory.from_series({MARKET: series}), Instant(now))
 
 
 def brute(series: Series, now: int, delta: float, watched_s: int) -> list[float]:
@@ -208,9 +208,9 @@ def test_what_is_found_once_is_to_the_bit_what_first_passages_say(
     """At any now, whatever comes later; with a price said twice, as a run says it when it starts."""
     series, end = walk
     now = Instant(max(int(end) - back_s, int(series.times[0])))
-    known = PriceHistory.of({MARKET: series}).as_of(now)
+    known = PriceHistory.from_series({MARKET: series}).as_of(now)
     if now > known.series(MARKET).times[-1]:
-        known = known.appended(MARKET, now, known.series(MARKET).prices[-1])
+        known = known.with_step(MARKET, now, known.series(MARKET).prices[-1])
     steps = PriceSteps.from_series(known.series(MARKET), now)
     for whole in (series, other[0]):  # what is held may be of other prices, too
         held = PriceCrossing(window_s, {MARKET: CrossingIndex.from_series(whole)}).fit(known, now)

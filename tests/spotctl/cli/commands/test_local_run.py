@@ -19,7 +19,7 @@ from agileml.node.hosts.local import LocalHost
 from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import CTRL_C, SPOTCTL, Terminal
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 JOB = """\
 app: agileml.apps.mf:MatrixFactorization
 args: {rank: 2}

@@ -26,7 +26,7 @@ from tests.fakes.identity import certificate, managed_identity, service_account
 from tests.fakes.servers import FakeServer, Fault, Reply
 from tests.pricing_data.feeds.populated import azure, gcp, item
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 HEADER = "timestamp_utc,region,zone,instance_type,product,price_usd_hour\n"
 BEGIN = 1_464_739_200
 

@@ -23,7 +23,7 @@ from pricing_data.errors import (
     FeedUnreachable,
     RegionRefused,
 )
-from pricing_data.feeds.base import Kind, Part
+from pricing_data.feeds.base import FeedPart, PartKind
 from pricing_data.feeds.fetch import FetchReport, PartReport
 from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.store import PriceStore
@@ -34,7 +34,7 @@ from tests.fakes.aws import Cloud, Row, Trace, Trouble, serving
 from tests.spotctl.cli.commandline import spotctl
 from tests.spotctl.cli.test_terminal import SPOTCTL, Terminal
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DAYS = 4
 ZONES = ("us-east-1a", "us-east-1b")
 
@@ -168,7 +168,7 @@ def test_what_could_not_be_got_is_said_beside_what_was(aws: Cloud) -> None:
 )
 def test_the_exit_code_says_what_to_do(failures: tuple[type[FeedError] | None, ...], status: int) -> None:
     """4 only where credentials were refused and nothing was got."""
-    one = Part("aws", Kind.PRICES, "us-east-1", "test")
+    one = FeedPart("aws", PartKind.PRICES, "us-east-1", "test")
     reports = tuple(
         PartReport(one, done=True) if kind is None else PartReport(one, failure=kind("aws", "no", "Go home"))
         for kind in failures
@@ -214,7 +214,7 @@ def test_people_see_bars_with_rows_and_rate(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_bar_tells_what_is_waited_for() -> None:
-    one = Part("aws", Kind.PRICES, "us-east-1", "test")
+    one = FeedPart("aws", PartKind.PRICES, "us-east-1", "test")
     waiting = FeedUnreachable("aws", "no route", "Wait")
     with Bars() as bars, Lines() as lines:
         bars.expects([one, one])

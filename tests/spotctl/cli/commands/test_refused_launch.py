@@ -18,7 +18,7 @@ from spotctl.job.resolve import resolve
 from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records.run import Run, Runs
-from spotctl.session.open import begin
+from spotctl.session.open import create_run
 from tests.spotctl.cli.commandline import JOB, spotctl
 
 COMMAND = """\
@@ -174,6 +174,6 @@ def _killed_while_cutting(spec: JobSpec) -> Run:
 
     settings = Settings.of(spec, LaunchOptions())
     resolved = resolve(spec, settings.prices, "", settings.seed)
-    recorded = begin(Runs(), settings, resolved, Unheard())
+    recorded = create_run(Runs(), settings, resolved, Unheard())
     recorded.ledger.close()
     return recorded.run

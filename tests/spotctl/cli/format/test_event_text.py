@@ -62,8 +62,8 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
             "spotctl was away for 1:59:00 of the prices' time, from 14:01 to 16:00; its machines ended "
             "themselves at 15:01, when their lease ran out",
         ),
-        (e.Asked(at(1), e.Ask.CANCEL), "asked to end gracefully"),
-        (e.Asked(at(1), e.Ask.DOWN), "asked to take the machines away now"),
+        (e.Asked(at(1), e.UserRequest.CANCEL), "asked to end gracefully"),
+        (e.Asked(at(1), e.UserRequest.DOWN), "asked to take the machines away now"),
         (e.Stalled(at(1), "s1-0 joins", 2.04, done=True), None),
         (
             e.Stalled(at(1), "s1-0 joins", 2.04, done=False),

@@ -53,13 +53,13 @@ def test_ctrl_c_ends_the_wait_for_a_reader_and_says_that_the_run_is_over() -> No
     """A process of its own, which must be able to end though a thread of it is still writing."""
     program = """
 import sys
-from spotctl.cli import screen
+from spotctl.cli.format import output
 from spotctl.cli.watch.line_writer import Lines
 from spotctl.errors import Interrupted
 try:
     with Lines() as lines:
         for _ in range(100):
-            lines.put(screen.event, "." * 1000)
+            lines.put(output.event, "." * 1000)
         print("waits", file=sys.stderr, flush=True)
 except Interrupted as told:
     print(told, file=sys.stderr)

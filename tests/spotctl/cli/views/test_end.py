@@ -143,7 +143,7 @@ def test_a_trusted_solver_that_had_not_converged_is_said_to(
 
 def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
     failed = structs.replace(
-        state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
+        state_after(52), closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
     )
     shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, "the worker of r1-1 died"))
     assert "because             the worker of r1-1 died; `spotctl logs movies` has it all" in shown

@@ -29,7 +29,7 @@ PRICES = (
     + _ROW.format("2016-06-02T00:30:00Z", -1) * 2
     + _ROW.format("yesterday", 0.04)
 )
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def test_the_least_deadline_and_budget_that_a_refusal_names_are_promised(home: Path) -> None:
@@ -155,17 +155,17 @@ def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
     unsaid, nightly = load_job(home.parent / "unsaid.yaml"), load_job(home.parent / "nightly.yaml")
     free = LaunchOptions(speed_named=False)
     plan = launch_plan.plan_job(unsaid, free)
-    chosen = launch_plan.paced(unsaid, free, plan)
+    chosen = launch_plan.with_sustainable_speed(unsaid, free, plan)
     rate = plan.ahead.work / plan.ahead.expected_s
     assert 1 <= chosen.speed < 600
     slower = plan.work.slower_here(rate, chosen.speed)
     assert slower is not None
     assert chosen.speed == 1 or slower <= 1
-    assert launch_plan.paced(unsaid, replace(free, speed_named=True), plan).speed == 600
-    assert launch_plan.paced(nightly, free, launch_plan.plan_job(nightly, free)).speed == 600
+    assert launch_plan.with_sustainable_speed(unsaid, replace(free, speed_named=True), plan).speed == 600
+    assert launch_plan.with_sustainable_speed(nightly, free, launch_plan.plan_job(nightly, free)).speed == 600
     (home.parent / "said.yaml").write_text(f"{_UNSAID}local: {{core_seconds_per_clock: 0.05}}\n")
     said = load_job(home.parent / "said.yaml")
-    assert 1 <= launch_plan.paced(said, free, launch_plan.plan_job(said, free)).speed < 600
+    assert 1 <= launch_plan.with_sustainable_speed(said, free, launch_plan.plan_job(said, free)).speed < 600
     real = f"on this computer {event_text.span(plan.ahead.expected_s / chosen.speed)} and some seconds"
     assert f"{real}, at --speed {chosen.speed:g}" in spotctl("plan", "unsaid.yaml").stdout
     assert json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)["speed"] == chosen.speed
@@ -178,7 +178,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     _ratings(home.parent, 9000)
     (home.parent / "unsaid.yaml").write_text(_UNSAID)
     spec, free = load_job(home.parent / "unsaid.yaml"), LaunchOptions(speed_named=False)
-    assert not launch_plan.goes_on(spec, free)
+    assert not launch_plan.continues_run(spec, free)
     assert spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay").exit_code == 0
     (replayed,) = Runs(home / "replays").all()
     left = Runs().create("unsaid")
@@ -192,10 +192,10 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     ledger.commit()
     for record in (recorded, ledger):
         record.close()
-    assert launch_plan.goes_on(spec, free)
+    assert launch_plan.continues_run(spec, free)
     plan = launch_plan.plan_job(spec, free, check=False)
     assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
-    paced = launch_plan.paced(spec, free, plan)
+    paced = launch_plan.with_sustainable_speed(spec, free, plan)
     assert paced.speed == 7.0
     assert job_size.told_of_speed(plan, paced) == ["unsaid: --speed 7, at which its run began"]
 

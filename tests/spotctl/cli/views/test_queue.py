@@ -17,7 +17,7 @@ from tests.spotctl.cli.story import START, state_after
 
 def ended(saved: float, died_of: str | None) -> str:
     failed = structs.replace(
-        state_after(52), closed=e.Close(START, e.Outcome.FAILED, 1, "no reliable machine is left")
+        state_after(52), closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
     )
     job = final_object(failed, Path("ledger.db"), 8.0, 0, died_of)
     of_the_queue: dict[str, Any] = {

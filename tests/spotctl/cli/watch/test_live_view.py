@@ -10,10 +10,10 @@ from msgspec import structs
 from rich.console import Console
 
 from pricing_data.model.rules import AWS
-from pricing_data.model.units import Instant
+from pricing_data.model.units import Instant, Seconds
 from spotctl.cli.format.event_text import span
 from spotctl.cli.watch.live_view import LiveView
-from spotctl.control.run_spec import Stop
+from spotctl.control.run_spec import StopCondition
 from spotctl.control.state import State
 from tests.spotctl.cli.story import START, at, beginning, state_after
 
@@ -53,7 +53,7 @@ def test_where_seconds_are_billed_it_says_how_long_machines_run_instead_of_what_
     lines = drawn(LiveView(by_the_second, at(33), ""))
     assert "runs for" in line(lines, "market")
     assert "hour left" in line(drawn(view(33)), "market")
-    running = [i.running_at for i in state.of("s1") if i.running_at is not None]
+    running = [i.running_at for i in state.instances_of("s1") if i.running_at is not None]
     assert span(at(33) - min(running)) in line(lines, "s1")
 
 
@@ -99,8 +99,10 @@ def test_brackets_in_a_sentence_are_text() -> None:
     assert any("[QuotaExceeded]" in text for text in drawn(view(2, happened)))
 
 
-@pytest.mark.parametrize("stop", [Stop(None, objective_delta=1e-3), Stop(None, seconds=3600)])  # type: ignore[arg-type]
-def test_a_job_that_does_not_end_by_clocks_can_be_drawn(stop: Stop) -> None:
+@pytest.mark.parametrize(
+    "stop", [StopCondition(None, objective_delta=1e-3), StopCondition(None, seconds=Seconds(3600))]
+)
+def test_a_job_that_does_not_end_by_clocks_can_be_drawn(stop: StopCondition) -> None:
     state = state_after(20)
     endless: State = structs.replace(state, terms=replace(state.terms, stop=stop))
     assert line(drawn(LiveView(endless, at(20), "")), "progress").endswith("clock 12")
