@@ -1,8 +1,8 @@
-"""Alternating least squares: the trusted solver that matrix factorization is compared with.
+"""Implements alternating least squares, the trusted solver that matrix factorization is compared with.
 
-Minimizes the objective of ``mf.py`` by exact ridge solves (Zhou et al. 2008, section 3.2): all users given
-the items, then all items given the users. Ratings are sorted once, so that rows with equally many ratings
-lie side by side: their normal equations are one batched product, and a sweep reads each rating twice.
+It minimizes the objective of ``mf.py`` by exact ridge solves (Zhou et al. 2008, section 3.2): all users given
+the items, then all items given the users. Ratings are sorted once, so that rows with equally many ratings lie
+side by side: their normal equations are one batched product, and a sweep reads each rating twice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def sweep_als(
 
 
 class _Side:
-    """The ratings of all users, or of all items, in the order of how many ratings their row has."""
+    """Holds the ratings of all users, or of all items, in the order of how many ratings their row has."""
 
     def __init__(self, row: Ints, other: Ints, value: npt.NDArray[np.float32], rows: int) -> None:
         counts = np.bincount(row, minlength=rows)
@@ -94,7 +94,9 @@ class _Side:
         return solved, explained, penalty
 
     def _equal_blocks(self) -> Iterator[tuple[slice, slice, int]]:
-        """Gives places of rows that have equally many ratings, the places of those, and how many each has."""
+        """Yields places of rows that have equally many ratings, the places of those,
+        and how many each has.
+        """
         counts, firsts, rows = np.unique(self._counts, return_index=True, return_counts=True)
         rating = 0
         for count, first, many in zip(counts.tolist(), firsts.tolist(), rows.tolist(), strict=True):

@@ -1,8 +1,8 @@
-"""Documents as bags of words: rows of document, word and count, for the topic model of ``lda.py``.
+"""Reads documents as bags of words: rows of document, word and count, for the topic model of ``lda.py``.
 
 The counts say all that collapsed Gibbs sampling needs: words of a document may come in any order. Documents
 and words are whole numbers or names; a pair of them is on one row, or else on rows that are added up. Rows of
-one document should lie together: in how many documents a word is, is counted batch after batch.
+one document should lie together, since the number of documents that have a word is counted batch after batch.
 """
 
 from __future__ import annotations

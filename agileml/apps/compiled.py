@@ -1,4 +1,4 @@
-"""The passes of matrix factorization over a shard's ratings, compiled by Numba (the extra ``fast``).
+"""Compiles the passes of matrix factorization over a shard's ratings with Numba (the extra ``fast``).
 
 Sums are added one by one in the order of the ratings, without fast-math, so that every machine comes to the
 same bits. They differ from NumPy's by rounding, which is why a job says which of the two it uses.
@@ -24,13 +24,13 @@ _OUT = nb.float32[:, ::1]
 
 
 def _compile_loop(signature: Any) -> Callable[[Loop], Loop]:
-    """Ahead of the first call, and kept on disk for the next process."""
+    """Compiles ahead of the first call, and keeps the result on disk for the next process."""
     return cast("Callable[[Loop], Loop]", nb.njit(signature, cache=True, nogil=True))
 
 
 @_compile_loop(nb.float64(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
 def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> float:
-    """Add e q over each user's ratings to ``asked``, (users, rank); returns the sum of e^2.
+    """Adds e q over each user's ratings to ``asked``, (users, rank); returns the sum of e^2.
 
     ``ends``: where each user's ratings end, in the order of users.
     """
@@ -52,7 +52,7 @@ def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: A
 
 @_compile_loop(nb.void(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
 def asked_of_items(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> None:
-    """Add e p over each item's ratings to ``asked``, (items, rank)."""
+    """Adds e p over each item's ratings to ``asked``, (items, rank)."""
     rank = people.shape[1]
     rating = 0
     for user in range(len(ends)):
@@ -67,7 +67,7 @@ def asked_of_items(people: Matrix, items: Matrix, ends: Any, item: Any, value: A
 
 
 class CompiledPasses:
-    """``mf.Passes``."""
+    """Implements ``mf.Passes`` with compiled loops."""
 
     def __init__(self, shard: Arrays, items: Matrix) -> None:
         value, item = shard["value"], shard["item"]

@@ -1,18 +1,19 @@
-"""Latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths and Steyvers, 2004, equation 5).
+"""Implements latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths and Steyvers, 2004, equation
+5).
 
-Every word of every document has a topic z, drawn from the probability of each topic given all others:
-(n_dk + alpha) (n_wk + eta) / (n_k + V eta), where the counts leave the word itself out. The model's rows
-are the counts n_wk of V words, their sums n_k, and then the topics z themselves, K words a row and plus
-one, so that 0 means not drawn yet; columns are the K topics.
+Every word of every document has a topic z, drawn from the probability of each topic given all others: (n_dk +
+alpha) (n_wk + eta) / (n_k + V eta), where the counts leave the word itself out. The model's rows are the
+counts n_wk of V words, their sums n_k, and then the topics z themselves, K words a row and plus one, so that
+0 means not drawn yet; columns are the K topics.
 
-The topics are the state of a shard, and they are kept in the model because there they already have all
-that they need: whoever owns the shard next reads them, and a roll-back takes them back to B together
-with the counts that belong to them. They cost as many bytes a clock as four per word of the input.
+The topics are the state of a shard, and they are kept in the model because there they already have all that
+they need. The next owner of the shard reads them, and a roll-back takes them back to B together with the
+counts that belong to them. They cost as many bytes a clock as four per word of the input.
 
-A shard draws its words in ``stripes``, those of a stripe at once and in NumPy: each word sees the draws
-of the stripes before, of its own shard; those of other shards it sees a clock later (AD-LDA, Newman et
-al. 2009, section 3.1). With s > 0 a worker's death in the middle of a push may leave counts and topics a
-few words apart; with s = 0 they always agree.
+A shard draws its words in ``stripes``, those of a stripe at once and in NumPy. Each word sees the draws of
+the stripes before, of its own shard; those of other shards it sees a clock later (AD-LDA, Newman et al. 2009,
+section 3.1). With s > 0 a worker's death in the middle of a push may leave counts and topics a few words
+apart; with s = 0 they always agree.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _WORD: Final = re.compile(r"[^\W\d_]\w+")
 
 @dataclass(frozen=True, slots=True)
 class LatentDirichletAllocation:
-    """Rows of the input are documents, or counts of a word in a document.
+    """Learns topics of documents. Rows of the input are documents, or counts of a word in a document.
 
     ``alpha``, ``eta``: the priors of topics in a document and of words in a topic. Of the words in at least
     ``documents`` of them and in no more than ``share`` of them, the ``vocabulary`` most frequent are kept.
@@ -71,7 +72,7 @@ class LatentDirichletAllocation:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
 
     def survey(self, table: Table, shards: int) -> Survey:
-        """One pass for the vocabulary, and one for the length of every document."""
+        """Makes one pass for the vocabulary, and one for the length of every document."""
         if table.layout is bags.COLUMNS:
             return self._survey_bags(table, shards)
         often: Counter[str] = Counter()
@@ -90,7 +91,7 @@ class LatentDirichletAllocation:
         return Survey(Shape(int(first[-1]), self.topics), {"words": np.array(kept)}, {"first": first})
 
     def _survey_bags(self, table: Table, shards: int) -> Survey:
-        """Shards are ranges of documents with about equally many words."""
+        """Surveys bags of words. Shards are ranges of documents with about equally many words."""
         words, documents = bags.count_words(table)
         most = self.share * len(documents)
         fit = np.flatnonzero((self.documents <= words.documents) & (words.documents <= most))
@@ -110,20 +111,20 @@ class LatentDirichletAllocation:
         )
 
     def _first_rows(self, words: int, lengths: Ints) -> Ints:
-        """The model's row at which each document's topics begin, and the end of the last."""
+        """Returns the model's row at which each document's topics begin, and the end of the last."""
         first: Ints = words + 1 + np.concatenate([[0], np.cumsum(-(-lengths // self.topics))])
         return first
 
     def largest_model(self, words: int) -> int:
-        """A row for each kept word, one more, and at most one for each word of a document."""
+        """Counts a row for each kept word, one more, and at most one for each word of a document."""
         return (self.vocabulary + 1 + words) * self.topics
 
     def clock_core_seconds(self, counts: Counts) -> float:
-        """Measured on one core, with 5 to 50 topics, a word of the text after the other."""
+        """Estimates from measurements on one core, with 5 to 50 topics, per word of the text."""
         return counts.values * (0.2 + 0.012 * self.topics) * 1e-6
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
-        """The kept words of the shard's documents, one after the other: arrays of shape (words,).
+        """Returns the kept words of the shard's documents, one after the other: arrays of shape (words,).
 
         ``word``: its place among the shard's distinct words; ``document``; ``at``: its place in the cells of
         the topics' rows, where each document begins a row; ``stripe``. Beside them ``rows``, the model's: the
@@ -157,7 +158,7 @@ class LatentDirichletAllocation:
         return shard["rows"]
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
-        """Draw the topic of each word once, stripe after stripe.
+        """Draws the topic of each word once, stripe after stripe.
 
         ``values``: (len(rows), topics), as ``prepare`` orders them. The total is the log-likelihood of the
         shard's words, which are the count, before any was drawn.
@@ -177,12 +178,12 @@ class LatentDirichletAllocation:
         return Outcome(Patch(shard["rows"], delta), total, float(len(before)))
 
     def objective(self, total: float, count: float) -> float:
-        """Perplexity of the words, by the expected topics of documents and words of topics."""
+        """Returns the perplexity of the words, by the expected topics of documents and words of topics."""
         return math.exp(-total / count)
 
 
 class _Counts:
-    """The counts of a shard while its words are drawn.
+    """Holds the counts of a shard while its words are drawn.
 
     ``topic`` (words,): z + 1, and 0 where none was drawn yet; ``of_words`` (distinct words, topics): n_wk;
     ``of_topics`` (topics,): n_k; by document (documents, topics): n_dk.
@@ -202,7 +203,7 @@ class _Counts:
         self._of_documents = self._count_cells(self._document[drawn], self.topic[drawn] - 1, documents)
 
     def log_likelihood(self) -> float:
-        """Of all words: the sum of log of the expected probability of each."""
+        """Returns the sum over all words of the log of each one's expected probability."""
         in_document = self._of_documents + self._app.alpha
         in_document /= in_document.sum(axis=1, keepdims=True)
         in_topic = (self.of_words + self._app.eta) / (self.of_topics + self._norm)
@@ -210,7 +211,7 @@ class _Counts:
         return float(np.sum(np.log(likely)))
 
     def draw_topics(self, which: Ints, uniform: Floats) -> None:
-        """New topics for some words at once, given those of all others."""
+        """Draws new topics for some words at once, given those of all others."""
         word, document = self._word[which], self._document[which]
         known = self.topic[which] > 0
         self._adjust_counts(word[known], document[known], self.topic[which][known] - 1, -1)
@@ -232,7 +233,7 @@ class _Counts:
 
 
 def _number_words(rows: Arrays, survey: Survey) -> tuple[Ints, Ints]:
-    """The kept words of texts by their numbers, one text after the other, and how many each has."""
+    """Returns the kept words of texts by their numbers, one text after the other, and how many each has."""
     number = {word: place for place, word in enumerate(survey.index["words"].tolist())}
     texts = [[number[word] for word in _split_words(text) if word in number] for text in rows["text"]]
     lengths = np.array([len(text) for text in texts], np.int64)
@@ -240,13 +241,13 @@ def _number_words(rows: Arrays, survey: Survey) -> tuple[Ints, Ints]:
 
 
 def _tokenized_batches(table: Table) -> Iterator[list[list[str]]]:
-    """Gives the words of each document, some documents at a time."""
+    """Yields the words of each document, some documents at a time."""
     for batch in table.batches():
         yield [_split_words(text) for text in batch["text"]]
 
 
 def _from_zero(lengths: Ints) -> Ints:
-    """Numbers from 0 for each length, one after the other."""
+    """Counts from 0 for each length, one after the other."""
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 

@@ -45,8 +45,9 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class MatrixFactorization:
-    """``step``: in units of the whole preconditioned step, below 2; ``scale``: of the start values.
+    """Factorizes a matrix of ratings.
 
+    ``step``: in units of the whole preconditioned step, below 2; ``scale``: of the start values.
     ``compiled``: by Numba, which has to be installed wherever the job runs. Raises ApplicationError if not.
     """
 
@@ -76,7 +77,9 @@ class MatrixFactorization:
             _compiled_passes()  # now, so that it delays no clock
 
     def survey(self, table: Table, shards: int) -> Survey:
-        """Shards are ranges of users with about equally many ratings."""
+        """Learns the users, the items and the mean. Shards are ranges of users with about equally many
+        ratings.
+        """
         people, things, total = Tally(), Tally(), 0.0
         for batch in table.batches():
             people.add_keys(batch["user"])
@@ -98,16 +101,18 @@ class MatrixFactorization:
         )
 
     def largest_model(self, words: int) -> int:
-        """A rating takes three numbers, and is of a new user and a new item at most."""
+        """Estimates the largest model: a rating takes three numbers, and has a new user and a new item at
+        most.
+        """
         return (2 * (words // 3) + self.rank) * self.rank
 
     def clock_core_seconds(self, counts: Counts) -> float:
-        """Measured on one core, from rank 8 to 64; compiled loops take about half."""
+        """Estimates from measurements on one core, from rank 8 to 64; compiled loops take about half."""
         per_rating_us = 0.2 + 0.01 * self.rank + 0.0006 * self.rank**2
         return counts.rows * per_rating_us * 1e-6 * (0.5 if self.compiled else 1.0)
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
-        """Ratings less their mean, sorted by user and by item; see ``_cut_shard``."""
+        """Returns the ratings less their mean, sorted by user and by item; see ``_cut_shard``."""
         known = survey.common
         user = _Coded.from_ids(rows["user"], known["users"])
         item = _Coded.from_ids(rows["item"], known["items"])
@@ -115,7 +120,7 @@ class MatrixFactorization:
         return _cut_shard(user, item, value, known["degree"], len(known["users"]), self.rank)
 
     def initial(self, rows: Rows, shape: Shape) -> Matrix:
-        """Uniform in +-scale by row and column, whatever rows are asked for together."""
+        """Returns values uniform in +-scale by row and column, whatever rows are asked for together."""
         cells = np.add.outer(rows * shape.columns, np.arange(shape.columns)).astype(np.uint64)
         values: Matrix = ((2 * _hash_uniform(cells, self.seed) - 1) * self.scale).astype(np.float32)
         first = shape.rows - self.rank
@@ -123,14 +128,16 @@ class MatrixFactorization:
         return values
 
     def rows(self, shard: Arrays) -> Rows:
-        """Of its users, of the items that they rated, and of the spread: in this order they are sorted."""
+        """Returns the rows of its users, of the items that they rated, and of the spread, which is sorted
+        order.
+        """
         return np.concatenate([shard["users"], shard["items"], shard["spread"]])
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
-        """Users take ``user_steps`` steps, then items one, each as far as this shard's ratings ask for it.
+        """Moves users ``user_steps`` steps, then items one, each as far as this shard's ratings ask for it.
 
-        ``values``: (users + items + rank, rank), as ``rows`` has them. The total is the sum of e^2 at
-        these values, over the shard's ratings, which are the count.
+        ``values``: (users + items + rank, rank), as ``rows`` has them. The total is the sum of e^2 at these
+        values, over the shard's ratings, which are the count.
         """
         count = len(shard["value"])
         before, items, spread = np.split(values, [len(shard["users"]), len(values) - self.rank])
@@ -152,11 +159,11 @@ class MatrixFactorization:
         return Outcome(Patch(self.rows(shard), delta), total, float(count))
 
     def objective(self, total: float, count: float) -> float:
-        """Root mean square error over the ratings."""
+        """Returns the root mean square error over the ratings."""
         return math.sqrt(total / count)
 
     def reference_objectives(self, table: Table) -> Iterator[float]:
-        """Gives the trusted solver's RMSE on the same ratings after each of its sweeps."""
+        """Yields the trusted solver's RMSE on the same ratings after each of its sweeps."""
         from agileml.apps.als import sweep_als  # brings pandas, which no worker needs
 
         columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in self.columns.needed}
@@ -169,7 +176,9 @@ class MatrixFactorization:
         return sweep_als(user, item, value, self.rank, self.regularization)
 
     def _preconditioned_step(self, asked: Matrix, spread: Matrix, ratings: Matrix) -> Matrix:
-        """Of every row: ``asked`` is its negative gradient, ``ratings`` (rows, 1) its number of ratings."""
+        """Returns the step of every row: ``asked`` is its negative gradient, ``ratings`` (rows, 1) its number
+        of ratings.
+        """
         hessian = spread + np.float32(self.regularization) * np.eye(self.rank, dtype=np.float32)
         length: Matrix = np.float32(self.step) / (1 + np.sqrt(np.float32(self.rank) / ratings)) ** 2
         moved: Matrix = length * np.linalg.solve(hessian, (asked / ratings).T).T
@@ -177,19 +186,19 @@ class MatrixFactorization:
 
 
 class Passes(Protocol):
-    """Over the ratings of a shard. Of rating i of user u and item j: e = value - p_u.q_j."""
+    """Passes over the ratings of a shard. For rating i of user u and item j: e = value - p_u.q_j."""
 
     def __init__(self, shard: Arrays, items: Matrix) -> None: ...
 
     def by_user(self, people: Matrix) -> tuple[Matrix, float]:
-        """The sum of e q_j over each user's ratings, (users, rank); and of e^2 over all."""
+        """Returns the sum of e q_j over each user's ratings, (users, rank); and of e^2 over all."""
 
     def by_item(self, people: Matrix) -> Matrix:
-        """The sum of e p_u over each item's ratings, (items, rank)."""
+        """Returns the sum of e p_u over each item's ratings, (items, rank)."""
 
 
 class VectorizedPasses:
-    """By NumPy."""
+    """Implements ``Passes`` with NumPy."""
 
     def __init__(self, shard: Arrays, items: Matrix) -> None:
         self._shard = shard
@@ -212,7 +221,7 @@ class VectorizedPasses:
 
 
 def _compiled_passes() -> type[Passes]:
-    """Raises ApplicationError where Numba is missing."""
+    """Returns the compiled passes. Raises ApplicationError where Numba is missing."""
     try:
         from agileml.apps.compiled import CompiledPasses
     except ImportError as error:
@@ -253,8 +262,10 @@ def _cut_shard(
 
 @dataclass(frozen=True, slots=True)
 class _Coded:
-    """A shard's users, or its items. ``rows``: their places among all, sorted; ``at``: that of each rating's
-    among ``rows``, int32."""
+    """A shard's users, or its items.
+
+    ``rows``: their places among all, sorted; ``at``: the place of each rating's among ``rows``, int32.
+    """
 
     rows: Ints
     at: npt.NDArray[np.int32]
@@ -282,7 +293,9 @@ def _stable_order(keys: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 
 
 def _hash_uniform(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
-    """Uniform in [0, 1], from (seed, cell) alone: splitmix64 (Steele, Lea and Flood, 2014, figure 17)."""
+    """Returns numbers uniform in [0, 1], from (seed, cell) alone: splitmix64 (Steele, Lea and Flood, 2014,
+    figure 17).
+    """
     place = np.uint64(1 + ((seed << 40) & (2**64 - 2**40)))
     mixed: npt.NDArray[np.uint64] = np.multiply(cells + place, _GOLDEN)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -291,7 +304,9 @@ def _hash_uniform(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
 
 
 def _mean_outer_product(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
-    """The mean of f f' over ``count`` ratings, (rank, rank); row k of ``factors`` has ``ratings[k]``."""
+    """Returns the mean of f f' over ``count`` ratings, (rank, rank); row k of
+    ``factors`` has ``ratings[k]``.
+    """
     weighted: Matrix = factors * ratings
     mean: Matrix = (weighted.T @ factors / count).astype(np.float32)
     return mean

@@ -31,9 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LogisticRegression:
-    """``momentum``: the most that a step goes on in the direction of the last one; 0 is plain descent.
+    """Learns classes. ``momentum``: how far a step goes on in the direction of the last one, at most.
 
-    Where reads may be stale, less is more: try 0.9.
+    0 is plain descent. Where reads may be stale, less is more: try 0.9.
     """
 
     metric: ClassVar[str] = "log loss"
@@ -45,7 +45,7 @@ class LogisticRegression:
     momentum: float = 1.0
 
     def survey(self, table: Table, shards: int) -> Survey:
-        """One pass: the classes, and the bound of the Hessian."""
+        """Makes one pass for the classes, and for the bound of the Hessian."""
         classes: npt.NDArray[np.int64] = np.empty(0, np.int64)
         gram, names = np.zeros((1, 1)), ""
         for batch in table.batches():
@@ -65,17 +65,21 @@ class LogisticRegression:
         return Survey(Shape(2 * len(gram), len(classes)), index, common)
 
     def largest_model(self, words: int) -> int:
-        """Two rows for each feature and the constant; classes times features are no more than the words."""
+        """Counts two rows for each feature and the constant; classes times features are no more than the
+        words.
+        """
         return 4 * words
 
     def clock_core_seconds(self, counts: Counts) -> float:
-        """Measured on one core, with 12 features in 4 classes and 100 in 10."""
+        """Estimates from measurements on one core, with 12 features in 4 classes and 100 in 10."""
         classes = next(iter(counts.distinct.values()), 2)
         features = counts.values / max(counts.rows, 1)
         return counts.rows * (0.05 + 0.01 * classes + 0.00016 * features * classes) * 1e-6
 
     def prepare(self, rows: Arrays, numbers: Rows, survey: Survey) -> Arrays:
-        """Features (rows, features + 1), labels as places in the classes, and the share of all rows."""
+        """Returns features (rows, features + 1), labels as places in the classes, and
+        the share of all rows.
+        """
         common = dict(survey.common)
         label = np.searchsorted(common.pop("classes"), rows["label"])
         share = np.array(len(label) / common["rows"])
@@ -88,12 +92,13 @@ class LogisticRegression:
         return np.arange(2 * len(shard["penalty"]))
 
     def process(self, shard: Arrays, values: Matrix, seed: tuple[int, int]) -> Outcome:
-        """The shard's part of one accelerated step (Nesterov, 1983), of which ``momentum`` is the most.
+        """Computes the shard's part of one accelerated step (Nesterov, 1983), with momentum up to
+        ``momentum``.
 
-        ``values``: twice (features + 1, classes), the point ahead and the point of the last step. The step
-        is the shard's preconditioned gradient at the point ahead: the whole step is the sum over shards, so
-        each passes on its ``share`` of the penalty and of the way between the points. The total is the
-        shard's penalized log loss at the point ahead, over as many rows as the count.
+        ``values``: twice (features + 1, classes), the point ahead and the point of the last step. The step is
+        the shard's preconditioned gradient at the point ahead: the whole step is the sum over shards, so each
+        passes on its ``share`` of the penalty and of the way between the points. The total is the shard's
+        penalized log loss at the point ahead, over as many rows as the count.
         """
         x, label, share = shard["x"], shard["label"], float(shard["share"])
         ahead, last = np.split(values.astype(np.float64), 2)
@@ -113,12 +118,12 @@ class LogisticRegression:
         return Outcome(Patch(self.rows(shard), delta.astype(np.float32)), total, float(len(label)))
 
     def objective(self, total: float, count: float) -> float:
-        """The penalized log loss per row."""
+        """Returns the penalized log loss per row."""
         return total / count
 
 
 def _feature_matrix(batch: Arrays) -> Floats:
-    """All columns but the label, and ones for the intercept: (rows, features + 1)."""
+    """Returns all columns but the label, and ones for the intercept: (rows, features + 1)."""
     blocks = [values for name, values in batch.items() if name != "label"]
     return np.column_stack([*blocks, np.ones(len(batch["label"]))])
 

@@ -16,7 +16,7 @@ Ratings = npt.NDArray[np.float64]
 
 
 def planted_ratings(users: int, items: int, rank: int, noise: float, density: float, seed: int) -> Ratings:
-    """About ``density`` x users x items ratings of variance 1 + noise^2 around a mean of 3.
+    """Returns about ``density`` x users x items ratings of variance 1 + noise^2 around a mean of 3.
 
     Factors are normal and scaled so that their products have variance 1. Every user and item has a rating.
     """
@@ -32,7 +32,7 @@ def planted_ratings(users: int, items: int, rank: int, noise: float, density: fl
 
 
 def write_ratings(ratings: Ratings, path: Path) -> None:
-    """As CSV with a header; compressed where the name ends in .gz."""
+    """Writes CSV with a header; compressed where the name ends in .gz."""
     header = "user,item,value"
     np.savetxt(path, ratings, fmt=("%d", "%d", "%.6f"), delimiter=",", header=header, comments="")
 

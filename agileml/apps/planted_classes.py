@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def planted_classes(rows: int, features: int, classes: int, seed: int) -> tuple[Ints, Floats]:
-    """Labels (rows,) and features (rows, features): standard normal, and so are the scores' weights.
+    """Returns labels (rows,) and features (rows, features): standard normal, and so are the scores' weights.
 
     Features differ in scale by up to a hundred, which an optimizer has to cope with.
     """
@@ -28,7 +28,7 @@ def planted_classes(rows: int, features: int, classes: int, seed: int) -> tuple[
 
 
 def write_classes(label: Ints, x: Floats, path: Path) -> None:
-    """As CSV with a header; compressed where the name ends in .gz."""
+    """Writes CSV with a header; compressed where the name ends in .gz."""
     names = ",".join(["label", *(f"x{number}" for number in range(x.shape[1]))])
     layout = ("%d", *["%.6g"] * x.shape[1])
     np.savetxt(path, np.column_stack([label, x]), fmt=layout, delimiter=",", header=names, comments="")

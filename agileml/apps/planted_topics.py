@@ -18,10 +18,10 @@ Floats = npt.NDArray[np.float64]
 def planted_documents(
     documents: int, words: int, vocabulary: int, topics: int, seed: int
 ) -> tuple[list[str], Floats, Floats]:
-    """Texts, the documents' topics (documents, topics), and the topics' words (topics, vocabulary).
+    """Returns texts, the documents' topics (documents, topics), and the topics' words (topics, vocabulary).
 
-    Word v is written ``word`` and v. A document has ``words`` of them, drawn by the model's own story
-    (Blei, Ng and Jordan, 2003, section 3) with priors 0.2 and 0.05.
+    Word v is written ``word`` and v. A document has ``words`` of them, drawn by the model's own story (Blei,
+    Ng and Jordan, 2003, section 3) with priors 0.2 and 0.05.
     """
     rng = np.random.default_rng(seed)
     of_topics = rng.dirichlet(np.full(vocabulary, 0.05), topics)
@@ -31,7 +31,7 @@ def planted_documents(
 
 
 def write_documents(texts: list[str], path: Path) -> None:
-    """As CSV with the column ``text``; compressed where the name ends in .gz."""
+    """Writes CSV with the column ``text``; compressed where the name ends in .gz."""
     rows = "".join('"' + text.replace('"', '""') + '"\n' for text in texts)
     data = f"text\n{rows}".encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)

@@ -20,8 +20,8 @@ class Tally:
     def add_keys(self, keys: Ints, weights: Ints | None = None) -> None:
         """Adds a weight to each key; None: 1.
 
-        What waits is merged when it is as much as there is: each key few times, so that many batches of many
-        keys take little longer than one.
+        Waiting keys are merged when they are as many as the known ones. So each key is merged few times, and
+        many batches of many keys take little longer than one.
         """
         if weights is None:
             found, sums = np.unique(keys, return_counts=True)

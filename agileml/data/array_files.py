@@ -21,7 +21,7 @@ def read_arrays(
 ) -> Iterator[Mapping[str, Any]]:
     """Yields the columns of a ``.npy`` or ``.npz`` file, so many rows at a time.
 
-    ``columns``: by the application's name the file's, which is a place in an array without names.
+    ``columns``: the file's column by the application's name; in an array without names it is a place.
     """
     with filesystem.open(file, "rb") as raw, ExitStack() as stack:
         if detect_format(file) is FileFormat.NPZ:
@@ -53,7 +53,7 @@ def array_header(raw: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _read_blocks(raw: Any, rows: int) -> Iterator[Column]:
-    """The array of a ``.npy`` stream, some rows at a time. Raises ValueError where it is none."""
+    """Yields the array of a ``.npy`` stream, some rows at a time. Raises ValueError where it is none."""
     shape, dtype = array_header(raw)
     row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
     for first in range(0, shape[0], rows):

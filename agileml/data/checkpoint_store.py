@@ -1,4 +1,4 @@
-"""Checkpoints where they are kept: any folder or URL that fsspec knows.
+"""Keeps checkpoints in any folder or URL that fsspec knows.
 
     PLACE/RUN/CLOCK-ATTEMPT/partition-00000.npz ...   values, each file with the check sum that zip keeps
     PLACE/RUN/CLOCK-ATTEMPT/manifest.json             written last: without it the folder counts for nothing
@@ -32,12 +32,14 @@ _RUN: Final = re.compile(r"[0-9a-f]{8}")
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be had where it should be; the message says what is there and what to do."""
+    """A checkpoint cannot be read or written where it should be. The message says what is there and what to
+    do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a whole checkpoint holds: the model's shape, and how model and input were cut."""
+    """Describes a complete checkpoint: the model's shape, and how model and input were cut."""
 
     clock: int
     partitions: int
@@ -56,7 +58,9 @@ class CompleteCheckpoint:
 
 
 def write_partition(folder: str, partition: int, values: Matrix) -> None:
-    """What cannot be written whole is removed: no later attempt would have room on a disk that is full."""
+    """Writes a partition. An incomplete file is removed: else a later attempt would have no room on a full
+    disk.
+    """
     files, path = _open_place(folder)
     files.makedirs(path, exist_ok=True)
     file = _partition_path(path, partition)
@@ -70,7 +74,7 @@ def write_partition(folder: str, partition: int, values: Matrix) -> None:
 
 
 def read_partition(folder: str, partition: int) -> Matrix:
-    """Raises CheckpointError where it is missing or not what was written."""
+    """Reads a partition. Raises CheckpointError where it is missing or not what was written."""
     files, path = _open_place(folder)
     try:
         with (
@@ -84,7 +88,7 @@ def read_partition(folder: str, partition: int) -> Matrix:
 
 
 def seal_checkpoint(folder: str, manifest: Manifest) -> None:
-    """Make the folder a checkpoint, all at once."""
+    """Makes the folder a checkpoint, all at once."""
     files, path = _open_place(folder)
     unfinished = f"{path}/{_MANIFEST}.part"
     files.pipe_file(unfinished, json.dumps(asdict(manifest)).encode())
@@ -92,7 +96,7 @@ def seal_checkpoint(folder: str, manifest: Manifest) -> None:
 
 
 def drop_older(folder: str, attempt: int) -> None:
-    """Remove what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``."""
+    """Removes what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``."""
     files, path = _open_place(folder)
     files.invalidate_cache()
     for entry in files.ls(path.rsplit("/", 1)[0], detail=False):
@@ -102,7 +106,7 @@ def drop_older(folder: str, attempt: int) -> None:
 
 
 def remove_checkpoints(place: str) -> None:
-    """Remove what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
+    """Removes what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
     files, path = _open_place(_absolute_place(place))
     try:
         files.invalidate_cache()
@@ -115,7 +119,7 @@ def remove_checkpoints(place: str) -> None:
 
 
 def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
-    """The whole checkpoint of the highest clock in, or below, ``place``; None where there is none.
+    """Returns the complete checkpoint of the highest clock in, or below, ``place``; None where there is none.
 
     Raises CheckpointError where the place cannot be read.
     """
@@ -134,10 +138,11 @@ def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
 
 
 def with_checkpoint_folders(setup: Setup, resume: str, shape: Shape, *, timed: bool) -> Setup:
-    """``setup`` with a run's own folder for checkpoints, starting from the newest one in ``resume`` if given.
+    """Returns ``setup`` with a run's own folder for checkpoints, starting from the newest one in ``resume``
+    if given.
 
-    ``timed``: whether checkpoints are due by time as well. Raises CheckpointError where the place cannot
-    be written, no time was set, or the checkpoint cannot be read or is of another model or another cut of it.
+    ``timed``: whether checkpoints are due by time as well. Raises CheckpointError where the place cannot be
+    written, no time was set, or the checkpoint cannot be read or is of another model or another cut of it.
     """
     if setup.checkpoints:
         if not (setup.checkpoint_clocks or timed):
@@ -164,10 +169,10 @@ def with_checkpoint_folders(setup: Setup, resume: str, shape: Shape, *, timed: b
 
 
 def restart_setup(setup: Setup) -> Setup:
-    """``setup`` of the same job, all of whose machines are gone: from its newest whole checkpoint on, or from
-    where it began before if it got to none; with a folder of its own beside that of the first attempt.
+    """Returns ``setup`` for a job that lost all its machines, from its newest complete checkpoint on.
 
-    Raises CheckpointError where the checkpoints cannot be read or the place not be written.
+    Without one it starts from where it began before. It has a folder of its own beside that of the first
+    attempt. Raises CheckpointError where the checkpoints cannot be read or the place not be written.
     """
     whole = newest_checkpoint(setup.checkpoints)
     again = replace(setup, checkpoints=_own_folder(setup.checkpoints.rpartition("/")[0]))
@@ -187,12 +192,12 @@ def _own_folder(place: str) -> str:
 
 
 def _absolute_place(place: str) -> str:
-    """Processes of a job do not share a working directory."""
+    """Makes a local path absolute: processes of a job do not share a working directory."""
     return place if "://" in place else str(Path(place).resolve())
 
 
 def _open_place(place: str) -> tuple[Any, str]:
-    """The file system of fsspec's, and the place there."""
+    """Returns fsspec's file system, and the path there."""
     from fsspec.core import url_to_fs  # late: few processes come here
 
     files, path = url_to_fs(place)
@@ -200,7 +205,7 @@ def _open_place(place: str) -> tuple[Any, str]:
 
 
 def _format_location(files: Any, path: str) -> str:
-    """A local path as it is, and else a URL: the name under which it was written."""
+    """Returns a local path as it is, and else a URL: the name under which it was written."""
     return path if _is_local(files) else str(files.unstrip_protocol(path))
 
 
@@ -213,7 +218,7 @@ def _partition_path(path: str, partition: int) -> str:
 
 
 def _parse_manifest(content: bytes) -> Manifest | None:
-    """None for what is no manifest of this format: then the folder is no checkpoint of ours."""
+    """Parses a manifest. None for what is none of this format: then the folder is no checkpoint of ours."""
     try:
         data: dict[str, Any] = json.loads(content)
         manifest = Manifest(**data)

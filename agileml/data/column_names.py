@@ -1,7 +1,7 @@
-"""Finds out which column of a file is which of the application's, and says so.
+"""Finds out which column of a file is which of the application's, and describes it.
 
-A job may name them (``columns: {user: userId}``). Else the application's own names count, then its aliases;
-a file without names has the needed columns first. Columns without names are called by their place, from 0.
+A job may name them (``columns: {user: userId}``). Else the application's own names count, then its aliases; a
+file without names has the needed columns first. Columns without names are called by their place, from 0.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DELIMITERS: Final = (",", "\t", ";", "::", "|", " ")
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Says which column of a file each of the application's is read from.
+    """Says from which column of a file each of the application's is read.
 
-    ``columns``: by the application's name the file's, needed ones first; others keep the file's own name.
-    ``unused``: columns of the file that are not read.
+    ``columns``: the file's column by the application's name, needed ones first; others keep the file's own
+    name. ``unused``: columns of the file that are not read.
     """
 
     layout: Columns
@@ -110,10 +110,10 @@ class ColumnNaming:
         return Assignment(layout, {name: name for name in layout.needed}, ())
 
     def detect_text_layout(self, file: str, lines: Sequence[str]) -> TextLayout:
-        """Tells how a text file that begins with ``lines`` is written.
+        """Detects how a text file that begins with ``lines`` is written.
 
-        Raises ColumnsError where its first line looks like a header of which the application knows nothing,
-        or should be one, as the job names columns by more than their places, and has none of these.
+        Raises ColumnsError where its first line looks like a header with no name that the application knows.
+        Raises it too where the job names columns by more than their places, and the file has none of them.
         """
         records = {delimiter: first_record(lines, delimiter) for delimiter in _DELIMITERS}
         for delimiter, names in records.items():
@@ -169,7 +169,9 @@ class ColumnNaming:
         return self._with_others(layout, columns, names)
 
     def _with_others(self, layout: Columns, columns: Mapping[str, str], names: Sequence[str]) -> Assignment:
-        """Raises ColumnsError where the file lacks one of the others that the job names."""
+        """Completes an assignment. Raises ColumnsError where the file lacks one of the others that the job
+        names.
+        """
         rest = [name for name in names if name not in columns.values()]
         wanted = rest if self._others is None and layout.others is not None else self._others or []
         if missing := [name for name in wanted if name not in rest]:
@@ -191,7 +193,7 @@ class ColumnNaming:
 
 
 def _recognise_column(layout: Columns, name: str, names: Sequence[str]) -> str | None:
-    """The column that is called as the application calls it, or else by its first alias that is there."""
+    """Returns the column with the application's name, or else with its first alias that is there."""
     if name in names:
         return name
     plain = {_normalise_name(column): column for column in reversed(names)}

@@ -1,4 +1,4 @@
-"""Looks into the input's files without reading their rows: how each is written, and which column is which."""
+"""Inspects the input's files without reading their rows: how each is written, and which column is which."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DOCWORD: Final = TextLayout(" ", False, DOCWORD_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """Tells how one file is written. ``text`` and ``docword``: of text files, where they are such."""
+    """Describes how one file is written. ``text`` and ``docword``: of text files, where they are such."""
 
     format: FileFormat
     assignment: Assignment
@@ -41,7 +41,7 @@ class FileDescription:
 class InputFiles:
     """Holds the files of an input. Raises ApplicationError where there is none.
 
-    ``parquet_names`` reads the columns of a Parquet file: only who reads rows anyway loads a library for it.
+    ``parquet_names`` reads the columns of a Parquet file: only a reader of rows loads a library for it.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class InputFiles:
         return self._describe_once(self.names[0]).assignment.layout
 
     def describe_file(self, name: str) -> FileDescription:
-        """Tells how a file is written. Raises ApplicationError where it has not the columns of the others."""
+        """Describes how a file is written. Raises ApplicationError where its columns are not those of the
+        others.
+        """
         found, first = self._describe_once(name), self.layout
         if not found.empty and found.assignment.layout is not first:
             raise ApplicationError(
@@ -142,7 +144,7 @@ def _kind_of(look: FileDescription) -> str:
 
 
 def _numpy_names(filesystem: Any, name: str, form: FileFormat) -> list[str] | int:
-    """The names of its columns, or how many there are without names."""
+    """Returns the names of its columns, or how many there are without names."""
     with filesystem.open(name, "rb") as raw:
         if form is FileFormat.NPZ:
             with closing(ZipFile(raw)) as archive:

@@ -1,6 +1,6 @@
-"""Tells whether an input is the same as before: by its content, or by what a store promises of it.
+"""Tells whether an input is the same as before: by its content, or by what a store promises about it.
 
-Of a local file that is the SHA-256 of its bytes. Of a remote file it is the store's own identifier of this
+For a local file that is the SHA-256 of its bytes. For a remote file it is the store's own identifier of this
 version of it (an ETag, a checksum, a generation), or else the SHA-256 too. A date and a size alone are never
 enough: files are written twice within a tick of the clock, and copied with their old dates.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final
 from agileml.data.sources import find_files, is_local, vocabulary_of
 
 _IDENTIFIERS: Final = ("etag", "md5hash", "md5", "crc32c", "generation", "versionid", "content_md5", "sha256")
-"""What file systems of fsspec call an identifier of content, in lower case without dashes."""
+"""The names that fsspec's file systems give to an identifier of content, in lower case without dashes."""
 _CHUNK: Final = 1 << 20
 _TICK_NS: Final = 3_000_000_000
 """A file that changed so short before it was read may change again without a new date (FAT: two seconds)."""
@@ -27,10 +27,10 @@ Stat = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Identifies every file of an input. ``files``: its name within the input, and its content.
+    """Identifies every file of an input.
 
-    ``stats``: of local files, what would be different if they had been written since; ``settled``: whether
-    that can be relied on later, too.
+    ``files``: each file's name within the input, and its content. ``stats``: of local files, what would be
+    different if they had been written since; ``settled``: whether that can be relied on later, too.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -46,7 +46,7 @@ def fingerprint_input(
 ) -> Fingerprints:
     """Identifies the files at ``location``, vocabularies included. Raises ApplicationError or OSError.
 
-    ``known``: the digest of a local file that was settled with this stat, if somebody remembers it.
+    ``known``: returns the digest of a local file that was settled with this stat, if it is remembered.
     ``now_ns``: the time since the epoch. ``check`` is called now and then and may raise to give up.
     """
     filesystem, names = find_files(location)
@@ -66,7 +66,7 @@ def fingerprint_input(
 
 
 def changed_since(location: str, before: Fingerprints) -> list[str]:
-    """Returns which files are other than they were ``before``; of remote files without identifiers, none."""
+    """Returns which files are different from ``before``; of remote files without identifiers, none."""
     filesystem, names = find_files(location)
     if is_local(filesystem):
         return [name for name, stat in before.stats.items() if stat_of(name) != stat]

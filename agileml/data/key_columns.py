@@ -1,7 +1,7 @@
 """Numbers the names in a key column, in DuckDB: 20 million rows of names take seconds.
 
-Names are numbered in the order of their bytes, so the numbers follow from the input alone. An enumeration of
-DuckDB's holds them, which it looks up row by row without changing the order of the rows.
+Names are numbered in the order of their bytes, so the numbers follow from the input alone. They are held by
+one of DuckDB's enumerations, which looks them up row by row without changing the order of the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHOLE_NUMBER: Final = (
 )
 """Null where text is no whole number. 007 is a name: as a number it could not be told from 7."""
 _LOOKED_AT_FIRST: Final = 2048
-"""Rows: names mostly show there, and then the whole file need not be read for it."""
+"""Rows that are looked at first: names mostly show there, and then the whole file need not be read for it."""
 
 
 def columns_with_names(

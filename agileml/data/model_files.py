@@ -1,4 +1,4 @@
-"""A trained model as it is kept: a file per partition, below a place that every machine reaches."""
+"""Reads a trained model as it is kept: a file per partition, below a place that every machine reaches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agileml.node.object_folder import ObjectFolder
 
 
 def partition_file(partition: int) -> str:
-    """Its name where models are saved."""
+    """Returns the name of a partition's file where models are saved."""
     return f"partition-{partition:05}.npy"
 
 
 def assemble_model(place: ObjectFolder, partitions: int) -> Matrix:
-    """The whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
+    """Returns the whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
     parts = []
     for partition in range(partitions):
         with place.open_for_reading(partition_file(partition)) as held:
@@ -27,5 +27,5 @@ def assemble_model(place: ObjectFolder, partitions: int) -> Matrix:
 
 
 def load_model(trained: Trained) -> Matrix:
-    """The model that ``agileml.run`` trained. Raises as ``assemble_model`` does."""
+    """Returns the model that ``agileml.run`` trained. Raises as ``assemble_model`` does."""
     return assemble_model(ObjectFolder(trained.model), trained.partitions)

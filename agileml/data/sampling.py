@@ -1,8 +1,9 @@
-"""A part of an input, read in bounded time, and what it says of the whole: for whoever plans a job.
+"""Reads a part of an input in bounded time, and estimates the whole from it, for planning a job.
 
 An input of at most ``MOST_VALUES`` values is read whole, and its counts are exact. Of a larger one the first
-rows are read; how many rows there are follows from the files' own headers (Parquet, NumPy, docword) or, of
-other text, from the bytes that rows take in places spread over the files. It refuses to know what rows mean.
+rows are read. How many rows there are follows from the files' own headers (Parquet, NumPy, docword). In other
+text it follows from the bytes that rows take in places spread over the files. It knows nothing of what rows
+mean.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from agileml.data.sources import FileFormat
 from agileml.data.tables import Table
 
 MOST_VALUES: Final = 1_000_000
-"""Numbers and words that are read: some tenths of a second."""
+"""Numbers and words that are read: this takes some tenths of a second."""
 _BATCH_ROWS: Final = 8192
 _BLOCK: Final = 1 << 18
 _PLACES: Final = 4
-"""Blocks that are looked at in one file, and files that are looked at."""
+"""How many blocks are read in one file, and how many files."""
 
 
 class Sample(Table):
@@ -62,12 +63,12 @@ class Sample(Table):
         self._rows = sum(len(next(iter(batch.values()))) for batch in self._kept)
 
     def _names_source(self, look: FileDescription) -> str:
-        """Looks for names in no more rows than may be read, and some: a pass over all of them takes long."""
+        """Looks for names in a few more rows than may be read: a pass over all of them takes long."""
         rows = self._most_values // max(1, len(look.assignment.columns)) + 2 * _BATCH_ROWS
         return f"(select * from {super()._names_source(look)} limit {rows})"
 
     def batches(self) -> Iterator[Arrays]:
-        """Gives the rows that were read."""
+        """Yields the rows that were read."""
         yield from self._kept
 
     def with_rows(self, rows: Arrays) -> Sample:
@@ -128,7 +129,9 @@ class Sample(Table):
         return int(found[0]) if found else 0
 
     def _bytes_per(self, mark: bytes, file: str, size: int) -> float:
-        """Bytes of the file, compressed as it is, for each ``mark``: a row ends with one, or has one."""
+        """Returns bytes of the file, compressed as it is, for each ``mark``: a row ends
+        with one, or has one.
+        """
         with self._filesystem.open(file, "rb") as raw:
             if file.lower().endswith(".gz"):
                 packed = raw.read(4 * _BLOCK)
@@ -143,7 +146,7 @@ class Sample(Table):
 
 
 def _count_values(column: npt.NDArray[Any]) -> int:
-    """Numbers, or words."""
+    """Counts numbers, or words."""
     if column.dtype.hasobject:
         return sum(text.count(" ") + 1 for text in column.tolist())
     return int(column.size)

@@ -1,8 +1,8 @@
 """Cuts the input once, into S shards, in memory that does not grow with the input.
 
-The application surveys the input; then each shard is prepared by itself and put where every machine can
-read it. Shards that are ranges of the rows are taken as the rows are read. Where they are ranges of a column,
-rows are first dealt out to files on the local disk, one a shard. So memory holds one batch, or one shard, and
+The application surveys the input; then each shard is prepared by itself and put where every machine can read
+it. Shards that are ranges of the rows are taken as the rows are read. Where they are ranges of a column, rows
+are first distributed to files on the local disk, one a shard. So memory holds one batch, or one shard, and
 the disk below TMPDIR at most the input once.
 """
 
@@ -35,11 +35,13 @@ from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
 
 _NUMBERS: Final = ""
-"""The column of the rows' numbers, on their way; no column of an input is called so."""
+"""The column with the rows' numbers, on their way; no column of an input is called so."""
 _TAKEN: Final = frozenset({"model", "file", "allow_pickle"})
-"""What no array of an index is called: the model beside it is, and NumPy's savez takes the others itself."""
+"""Names that no array of an index may have: the model beside it is called so, or NumPy's savez uses them
+itself.
+"""
 _TRIED: Final = 3
-"""Rows of the model whose start values are looked at before anything starts."""
+"""Rows of the model whose start values are checked before anything starts."""
 NumberedRows: TypeAlias = dict[str, npt.NDArray[Any]]
 """Some rows: their columns, and their numbers."""
 
@@ -52,7 +54,7 @@ def cut_input(
     check: Callable[[], None] = lambda: None,
     called: Called = NONE_CALLED,
 ) -> Shape:
-    """Cut ``source`` into shards below ``place``; ``Input`` reads them. Returns the model's shape.
+    """Cuts ``source`` into shards below ``place``; ``ShardReader`` reads them. Returns the model's shape.
 
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
     application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
@@ -82,7 +84,7 @@ def cut_input(
 
 
 def _shards_in_order(table: Table, shards: int) -> Generator[NumberedRows, None, None]:
-    """Gives the rows of each shard, where shards are ranges of the rows: as they are read."""
+    """Yields the rows of each shard, where shards are ranges of the rows: as they are read."""
     ends = [-(-table.rows * (shard + 1) // shards) for shard in range(shards)]
     parts: list[NumberedRows] = []
     first = shard = 0
@@ -101,7 +103,7 @@ def _shards_in_order(table: Table, shards: int) -> Generator[NumberedRows, None,
 
 
 def _shards_by_key(table: Table, survey: Survey, shards: int) -> Generator[NumberedRows, None, None]:
-    """Gives the rows of each shard, where shards are ranges of a column: dealt out to files on the disk."""
+    """Yields the rows of each shard, where shards are ranges of a column: through files on the disk."""
     with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
         spill = _Spill(Path(scratch))
         for batch in _number_rows(table):
@@ -111,7 +113,7 @@ def _shards_by_key(table: Table, survey: Survey, shards: int) -> Generator[Numbe
 
 
 def _number_rows(table: Table) -> Iterator[Arrays]:
-    """Gives the table's batches, with the number of each row beside its columns."""
+    """Yields the table's batches, with the number of each row beside its columns."""
     first = 0
     for batch in table.batches():
         rows = len(next(iter(batch.values())))
@@ -154,13 +156,15 @@ def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.inte
 
 
 def _require_type(found: object, kind: type, said_by: str) -> None:
-    """Raises ApplicationFault where what was found is not of that kind."""
+    """Raises ApplicationFault where what was found is not of that type."""
     if not isinstance(found, kind):
         raise ApplicationFault(f"{said_by} gave {type(found).__name__}, expected {kind.__name__}")
 
 
 def _integral_shape(shape: Shape) -> Shape:
-    """Of Python's own numbers, which JSON takes. Raises ApplicationFault where it is no model's shape."""
+    """Returns the shape in Python's own numbers, which JSON takes. Raises ApplicationFault where it is no
+    model's shape.
+    """
     _require_type(shape, Shape, "survey, as shape,")
     try:
         whole = Shape(index(shape.rows), index(shape.columns))
@@ -172,7 +176,9 @@ def _integral_shape(shape: Shape) -> Shape:
 
 
 def _check_arrays(given: object, said_by: str) -> Arrays:
-    """Raises ApplicationFault where these are no arrays by name, or such as only pickling could keep."""
+    """Returns arrays by name. Raises ApplicationFault for anything else, and for arrays
+    that need pickling.
+    """
     _require_type(given, Mapping, said_by)
     named = cast(Mapping[Any, Any], given)
     if unnamed := [name for name in named if not isinstance(name, str)]:
@@ -216,7 +222,7 @@ def _check_initial(values: Matrix, count: int, shape: Shape) -> None:
 
 
 class _Spill:
-    """Rows on their way to their shards: a file a shard, batch after batch."""
+    """Holds rows on their way to their shards: a file a shard, batch after batch."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -232,7 +238,7 @@ class _Spill:
                     _write_array(out, values[places])
 
     def take_shard(self, number: int) -> NumberedRows:
-        """The shard's rows in their order; the file is gone afterwards."""
+        """Returns the shard's rows in their order; the file is gone afterwards."""
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
         file = self._shard_file(number)
         if file.exists():
@@ -249,7 +255,9 @@ class _Spill:
 
 
 def _write_array(out: BinaryIO, values: npt.NDArray[Any]) -> None:
-    """Text as the lengths of its UTF-8 and all its bytes: NumPy's own strings are as wide as the longest."""
+    """Writes an array. Text is written as the lengths of its UTF-8 and all its bytes: NumPy's own strings are
+    as wide as the longest.
+    """
     if not values.dtype.hasobject:
         np.save(out, values)
         return

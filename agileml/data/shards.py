@@ -1,12 +1,12 @@
-"""The input once it is cut: shards below a place that every machine can read.
+"""Reads and writes the input once it is cut: shards below a place that every machine can read.
 
     shard-00000.npz   a shard, as the application prepared it
     rows-00000.npy    the model's rows that it reads
     index.npz         what the model's rows mean
     shape.json        the model's shape, written last: without it the input was not cut to the end
 
-A worker needs the rows of a shard to ask for them while the shard itself is still being loaded, so they
-are files of their own.
+A worker needs the rows of a shard to ask for them while the shard itself is still being loaded, so they are
+files of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from agileml.node.object_folder import ObjectFolder
 
 
 class ShardReader:
-    """Reads anew whenever it is asked. Raises ApplicationError where ``place`` holds no cut input."""
+    """Reads a cut input; every call reads anew. Raises ApplicationError where ``place``
+    holds no cut input.
+    """
 
     def __init__(self, place: str | Path) -> None:
         self._place = ObjectFolder(place)
@@ -38,7 +40,7 @@ class ShardReader:
         return self._read_arrays(f"shard-{number:05}.npz")
 
     def read_rows(self, number: int) -> Rows:
-        """The model's rows that the shard reads, sorted and unique."""
+        """Returns the model's rows that the shard reads, sorted and unique."""
         with self._place.open_for_reading(f"rows-{number:05}.npy") as held:
             rows: Rows = np.load(held, allow_pickle=False)
         return rows
@@ -68,7 +70,9 @@ class ShardWriter:
             out.write(json.dumps([shape.rows, shape.columns]).encode())
 
     def _save_arrays(self, name: str, arrays: Arrays) -> None:
-        """As NumPy's ``savez``, which has a use of its own for some names. Raises ValueError for objects."""
+        """Writes arrays like NumPy's ``savez``, which reserves some names for itself. Raises ValueError for
+        objects.
+        """
         with self._place.open_for_writing(name) as out, ZipFile(out, "w") as archive:
             for key, array in arrays.items():
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as member:

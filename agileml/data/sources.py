@@ -1,7 +1,7 @@
-"""Finds the input's files and tells what each is written in, from its name and its first lines.
+"""Finds the input's files and detects the format of each, from its name and its first lines.
 
 It imports neither pandas nor DuckDB, so that a plan can say what a job would read without loading them.
-Columns and their meaning are ``agileml.data.column_names``'s affair; ``agileml.data.tables`` reads the rows.
+Columns and their meaning are for ``agileml.data.column_names``; ``agileml.data.tables`` reads the rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Docword:
 
 
 def find_files(location: str) -> tuple[Any, list[str]]:
-    """Returns the file system, and the files in the order of their names. What is there is no pattern.
+    """Returns the file system, and the files in the order of their names. An existing path is no pattern.
 
     Vocabularies beside docword files are not among them. Raises ApplicationError where there is none.
     """
@@ -79,7 +79,7 @@ def find_files(location: str) -> tuple[Any, list[str]]:
 
 
 def detect_format(file: str) -> FileFormat:
-    """Returns what the file's name says that it is. Raises ApplicationError where it says nothing known."""
+    """Returns the format that the file's name stands for. Raises ApplicationError where it is none known."""
     suffix = _known_suffix(file)
     if suffix is None:
         known = ", ".join(suffix for suffix in _SUFFIXES if not suffix.endswith(".gz"))

@@ -1,10 +1,9 @@
-"""The input as its owner keeps it: rows in text, Parquet or NumPy files, read in batches of bounded size.
+"""Reads the input as its owner keeps it: rows in text, Parquet or NumPy files, in batches of bounded size.
 
-One file or many (a glob, or a folder), on this disk or behind any URL that fsspec knows. Files are taken
-in the order of their names, rows in the order they have. DuckDB reads text (CSV and its relatives, docword,
+One file or many (a glob, or a folder), on this disk or behind any URL that fsspec knows. Files are taken in
+the order of their names, rows in the order they have. DuckDB reads text (CSV and its relatives, docword,
 svmlight) and Parquet; ``.npy`` and ``.npz`` are read through their own headers. Keys that are names are
-numbered by ``agileml.data.key_columns``. This module knows columns and their kinds, and refuses to know
-shards or models.
+numbered by ``agileml.data.key_columns``. This module knows columns and their kinds, but no shards or models.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from agileml.data.sources import DOCWORD_HEAD, Docword, FileFormat, detect_forma
 Column: TypeAlias = npt.NDArray[Any]
 
 _BATCH_ROWS: Final = 65_536
-"""Half a megabyte a column of numbers."""
+"""Rows of a batch: half a megabyte for a column of numbers."""
 _BATCH_CELLS: Final = 1 << 19
-"""Of tables with many columns, whose batches have fewer rows."""
+"""Cells of a batch in tables with many columns, whose batches have fewer rows."""
 _VECTOR_ROWS: Final = 2048
 """Rows in one of DuckDB's vectors."""
 _FROM_TEXT: Final[Mapping[Kind, str]] = {
@@ -53,7 +52,9 @@ _FROM_TEXT: Final[Mapping[Kind, str]] = {
     Kind.TEXT: "{0}",
     Kind.KEY: WHOLE_NUMBER,
 }
-"""What is none becomes null. DuckDB by itself would round 1.5 to a whole number."""
+"""How DuckDB converts text. Anything else becomes null; by itself DuckDB would round
+1.5 to a whole number.
+"""
 _EXPECTED: Final[Mapping[Kind, str]] = {
     Kind.INTEGER: "a whole number (int64)",
     Kind.NUMBER: "a finite number",
@@ -63,15 +64,18 @@ _EXPECTED: Final[Mapping[Kind, str]] = {
 
 
 class Table:
-    """``location``: a file, a folder, a glob, or a URL of one. Raises ApplicationError if nothing is there.
+    """The rows of an input.
 
+    ``location``: a file, a folder, a glob, or a URL of one. Raises ApplicationError if nothing is there.
     ``called``: the columns that the job names, by the application's names for them. Every ``batches()`` is a
     pass over all of it, in memory that does not grow with it. ``after_batch`` is called after each batch, and
     may raise to give up.
     """
 
     exact_keys: ClassVar[bool] = True
-    """Whether names are numbered by their order among all names; else by a hash, without a pass for that."""
+    """Whether names are numbered by their order among all names; else by a hash, which
+    needs no extra pass.
+    """
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class Table:
 
     @property
     def layout(self) -> Columns:
-        """Which layout the input has, of those that the application reads."""
+        """The layout that the input has, of those that the application reads."""
         return self._input.layout
 
     def named(self, name: str, keys: npt.NDArray[np.int64]) -> Column:
@@ -103,14 +107,15 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """How many there are; known after the first whole pass, which is made where there was none."""
+        """The number of rows; known after the first whole pass, which is made where there was none."""
         if self._rows is None:
             for _ in self.batches():
                 pass
         return cast(int, self._rows)
 
     def batches(self) -> Iterator[Arrays]:
-        """Columns by name, one row on each first axis: int64, float64, or ``str`` objects by their kind.
+        """Yields columns by name, one row on each first axis: int64, float64, or ``str`` objects by their
+        kind.
 
         Raises ApplicationError, with file, row, column, and what was expected there.
         """
@@ -154,7 +159,7 @@ class Table:
         return self.layout.needed.get(name, self.layout.others)
 
     def _convert_column(self, file: str, first: int, name: str, values: Column | pd.Series[Any]) -> Column:
-        """``values`` by their kind; ``first``: how many rows of the file came before them."""
+        """Converts ``values`` by their kind; ``first``: how many rows of the file came before them."""
         kind = self._column_kind(name) or Kind.TEXT
         if kind is Kind.TEXT and isinstance(values, pd.Series):
             values = values.fillna("")  # CSV does not tell empty text from none
@@ -180,7 +185,9 @@ class Table:
     def _wrong_value(
         self, file: str, first: int, name: str, kind: Kind, row: int, held: str | None
     ) -> ApplicationError:
-        """``held``: what is there, as far as it is known; of CSV it can be read again."""
+        """Returns the error for a wrong value. ``held``: what is there, as far as it is known; from CSV it is
+        read again.
+        """
         if held is None and detect_format(file) is FileFormat.CSV:
             held = self._read_cell(file, name, first + row)
         where = f"{file}, row {first + row + 1}, column {name}"
@@ -194,7 +201,7 @@ class Table:
 
     @property
     def _key_names(self) -> Mapping[str, Column]:
-        """By key column the names in it, sorted; nothing of columns that hold whole numbers alone."""
+        """The sorted names in each key column; columns that hold whole numbers alone are left out."""
         if self._names is None:
             keys = self._key_columns if self.exact_keys else []
             named: set[str] = set()
@@ -218,7 +225,7 @@ class Table:
             return columns_with_names(connection, self._names_source(look), self._duckdb_name(file), wanted)
 
     def _names_source(self, look: FileDescription) -> str:
-        """What DuckDB is to look for names in: all of the file."""
+        """Returns the table in which DuckDB looks for names: all of the file."""
         return _table_expression(look)
 
     def _distinct_names(self, name: str) -> Column:
@@ -240,7 +247,7 @@ class Table:
     # ---- formats -------------------------------------------------------------------------------
 
     def _read_with_duckdb(self, file: str) -> Iterator[Mapping[str, Any]]:
-        """Text and Parquet."""
+        """Reads text and Parquet."""
         look = self._input.describe_file(file)
         if look.empty:
             return iter(())
@@ -260,7 +267,7 @@ class Table:
         return rows if look.docword is None else _check_docword(file, look.docword, rows)
 
     def _read_with_numpy(self, file: str) -> Iterator[Mapping[str, Any]]:
-        """Names have their numbers in the place of them."""
+        """Reads NumPy's files, and replaces names by their numbers."""
         columns = self._input.describe_file(file).assignment.columns
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
         for batch in read_arrays(self._filesystem, file, columns, self._batch_size(columns)):
@@ -282,14 +289,14 @@ class Table:
         return None if found is None or found[0] is None else repr(found[0])
 
     def _read_words(self) -> list[str] | None:
-        """The words of a docword file, where it has a vocabulary beside it."""
+        """Returns the words of a docword file, where it has a vocabulary beside it."""
         docword = self._input.describe_file(self._files[0]).docword
         if docword is None:
             return None
         return read_vocabulary(self._filesystem, self._files[0], docword.words)
 
     def _run_query(self, file: str, source: str, selected: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-        """``selected``: names, and the expressions for them."""
+        """Yields the results of a query. ``selected``: names, and the expressions for them."""
         columns = ", ".join(
             f"{expression} as {_quote_identifier(name)}" for name, expression in selected.items()
         )
@@ -326,7 +333,7 @@ def parquet_columns(filesystem: Any, file: str) -> list[str]:
 
 @contextmanager
 def _open_database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
-    """One thread, and nothing fetched from elsewhere: what is not local comes through fsspec.
+    """Opens a database of one thread that fetches nothing from elsewhere: remote files come through fsspec.
 
     Raises KeyboardInterrupt for what a signal ends, for which DuckDB has errors of its own.
     """
@@ -347,12 +354,12 @@ def _open_database(filesystem: Any) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _duckdb_name(filesystem: Any, file: str) -> str:
-    """DuckDB takes every name for a pattern."""
+    """Returns a file's name for DuckDB, which takes every name for a pattern."""
     return glob.escape(file if is_local(filesystem) else str(filesystem.unstrip_protocol(file)))
 
 
 def _table_expression(look: FileDescription) -> str:
-    """The table that DuckDB makes of a file, which is its parameter; text stays text."""
+    """Returns the table that DuckDB makes of a file, which is its parameter; text stays text."""
     if look.format is FileFormat.SVMLIGHT:
         return SVMLIGHT_SOURCE
     return (
@@ -363,7 +370,9 @@ def _table_expression(look: FileDescription) -> str:
 def _check_docword(
     file: str, head: Docword, batches: Iterator[Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
-    """Raises ApplicationError where a docword file has other rows than it says, or words beyond its last."""
+    """Yields the batches. Raises ApplicationError where a docword file has other rows than its head says, or
+    words beyond its last.
+    """
     rows = 0
     for batch in batches:
         rows += len(batch["word"])
@@ -378,7 +387,7 @@ def _check_docword(
 
 
 def _fits_int64(values: Column) -> npt.NDArray[np.bool_]:
-    """Whether each stays the same number; NumPy would wrap those that do not, without a word."""
+    """Whether each value stays the same number; NumPy would wrap those that do not, without a word."""
     fits: npt.NDArray[np.bool_]
     if values.dtype.kind == "f":
         wide = values.astype(np.float64)
@@ -427,7 +436,7 @@ _COUNT: Final = re.compile(r"Expected Number of Columns: \d+ Found: \d+")
 
 
 def _describe_error(error: str) -> str:
-    """What DuckDB found wrong, without its advice: where and what."""
+    """Returns what DuckDB found wrong, and where, without its advice."""
     line, written = _LINE.search(error), _WRITTEN.search(error)
     if line is None or written is None:
         return f": {error.splitlines()[0]}"

@@ -1,4 +1,4 @@
-"""What a training run tells its caller in the end. Pure: a fold over what the controller said."""
+"""Sums up a training run for its caller. Pure: a fold over what the controller said."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class TrainingFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """``model``: the folder or URL of its ``partitions``, which ``agileml.load_model`` reads. ``clock``: the
-    last one, whose updates it has all. ``objective``: of the newest model that it is known of; None if of
-    none. ``redone``: clocks that were computed again after ``failures`` (roll-backs); ``evicted``: machines
-    that left in time, losing nothing; ``stages``: as they were reached.
+    """The result of a training run.
+
+    ``model``: the folder or URL of its ``partitions``, which ``agileml.load_model`` reads. ``clock``: the
+    last one, whose updates the model has all. ``objective``: of the newest model whose objective is known;
+    None if there is none. ``redone``: clocks that were computed again after ``failures`` (roll-backs);
+    ``evicted``: machines that left in time, losing nothing; ``stages``: as they were reached.
     """
 
     model: str
@@ -37,7 +39,7 @@ class Trained:
 
 
 def summarize_run(said: Iterable[Upward], partitions: int) -> Trained:
-    """Of all that was said of a job that finished. Raises ValueError of one that did not."""
+    """Sums up all that was said of a job that finished. Raises ValueError for one that did not."""
     heard = tuple(said)
     finished = next((word for word in heard if isinstance(word, Finished)), None)
     if finished is None:

@@ -2,6 +2,7 @@
 
 Read ``spec.py`` (a job as values), ``file.py`` and ``readers.py`` (how a file becomes one), ``resolve.py``
 (prices, markets and rules), ``settings.py`` (what a run is started with) and ``checks.py`` (everything that
-can be refused before a start). ``input_survey.py`` looks at data, ``other_tools.py`` recognises job files of
-other programs. Starts nothing.
+can be refused before a start). ``input_survey.py`` measures the input, ``other_tools.py`` recognises job
+files
+of other programs. Starts nothing.
 """

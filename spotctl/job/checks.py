@@ -1,11 +1,11 @@
-"""Every check of a job that can be made before anything of it is started: for plan, launch and queue alike.
+"""Makes every check of a job that is possible before it starts: for plan, launch and queue alike.
 
     resolve    prices, markets, strategy, rules            (``spotctl.job.resolve``)
     here       program, data, model, secrets, where results go
     promise    deadline and budget                         (``cli.commands.launch_flow``, and for queues
                                                            ``spotctl.queue.allocation.admission``)
 
-Refuses to start, to write and to decide anything. What only a whole pass over the input shows (a bad value in
+Starts, writes and decides nothing. What only a whole pass over the input shows (a bad value in
 its millionth row) shows when the input is cut; a launch that is refused then leaves nothing behind either.
 """
 
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 
 def check_job(settings: Settings, terms: RunSpec) -> InputSize | None:
-    """Raises JobError where the job cannot be run as its file says. None where it has no input to look at.
+    """Raises JobError where the job cannot run as its file says. Returns None where it has no input to
+    measure.
 
-    Whatever the world: what the job itself is. Where this computer runs it: secrets, memory, and that results
-    and checkpoints can be written.
+    In any world it checks the job itself. Where this computer runs the job it also checks secrets, memory,
+    and
+    that results and checkpoints can be written.
     """
     return JOB_CHECKS[settings.spec.engine.kind](settings, terms)
 
@@ -54,7 +56,7 @@ def _check_agileml(settings: Settings, terms: RunSpec) -> InputSize:
 
 
 def application_of(spec: JobSpec) -> Application:
-    """Makes the application that an elastic job names. Raises JobError where there is no such one."""
+    """Makes the application that an elastic job names. Raises JobError where it does not exist."""
     try:
         return load_application(spec.app, spec.args)
     except ApplicationError as error:
@@ -62,7 +64,7 @@ def application_of(spec: JobSpec) -> Application:
 
 
 def measure_job(spec: JobSpec, size: InputSize) -> ClockTime:
-    """Measures what a clock takes one core of this computer, on a part of the input, in some seconds.
+    """Measures, in some seconds, what a clock takes one core of this computer, on a part of the input.
 
     Raises JobError where the application fails at it or takes too long.
     """
@@ -96,7 +98,7 @@ def _limits(settings: Settings, terms: RunSpec) -> Limit:
 
 
 def _check_model_checkpoints(spec: JobSpec) -> None:
-    """That they can be written, and read where the job is to go on from them."""
+    """Checks that they can be written, and read where the job is to resume from them."""
     if spec.checkpoint is None:
         return
     from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint
@@ -108,12 +110,12 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
             newest_checkpoint(place)
     except CheckpointError as error:
         raise JobError("checkpoint", str(error)) from error
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise errors of their own
         raise JobError("checkpoint.store", f"{place} cannot be written to: {error}") from error
 
 
 def place_of(spec: JobSpec) -> str:
-    """Where checkpoints of an elastic job are, of whatever run; empty where none are kept."""
+    """Returns where checkpoints of an elastic job are, of whatever run; empty where it stores none."""
     return "" if spec.checkpoint is None else f"{spec.checkpoint.store.rstrip('/')}/{spec.name}"
 
 
@@ -150,4 +152,4 @@ JOB_CHECKS: Final[dict[str, JobCheck]] = {
     ELASTIC_TRAINING.kind: _check_agileml,
     CHECKPOINTING_PROGRAM.kind: _check_command,
 }
-"""What each engine checks of its jobs; ``spotctl.engines.registry.register`` adds to them."""
+"""Checks each engine's jobs; ``spotctl.engines.registry.register`` adds to them."""

@@ -1,7 +1,7 @@
-"""How much work a clock is, and how that is known: what plans, bills and savings rest on (decision 39). Pure.
+"""Finds how much work a clock is, and how that is known: the basis of plans and bills (decision 39). Pure.
 
 In order: what the job file says; what was measured; what the application estimates from the size of its
-input; an assumption. A launch rests on the same figure as the plan that it showed.
+input; an assumption. A launch uses the same figure as the plan that it showed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from agileml.trial import ClockTime
 
 CLOCK_S: Final = 0.03
-"""Seconds that a clock takes this computer beside its work, for messages: measured on two cores."""
+"""Seconds that a clock takes this computer besides its work, for messages: measured on two cores."""
 ESTIMATES_WITHIN: Final = 3.0
-"""The factor by which an application's estimate may be off, either way."""
+"""Factor by which an application's estimate may be off, either way."""
 
 
 class WorkSource(StrEnum):
-    """Where the figure comes from."""
+    """Names where the figure comes from."""
 
     SAID = "job file"
     MEASURED = "measured"
     ESTIMATED = "estimated"
     ASSUMED = "assumed"
     RECORDED = "record"
-    """Of the run that goes on."""
+    """From the run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockWork:
-    """``core_seconds``: of one clock or step. ``here``: what it takes a core of this computer, if known."""
+    """Gives the work of a clock or step in ``core_seconds``, and what it takes a core ``here``, if known."""
 
     core_seconds: float
     source: WorkSource
@@ -46,7 +46,7 @@ class ClockWork:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The least and the most it may be; None where somebody said it, or nothing is known."""
+        """Returns the least and the most it may be; None where the job file says it, or nothing is known."""
         if self.source is WorkSource.MEASURED and self.measured is not None:
             return self.measured.low, self.measured.high
         if self.source is WorkSource.ESTIMATED:
@@ -56,7 +56,7 @@ class ClockWork:
     def slower_here(self, rate: float, speed: float) -> float | None:
         """Returns how many times slower this computer computes than prices pass at ``speed``.
 
-        ``rate``: core-seconds per second of the planned machines. None where nobody knows what a clock takes.
+        ``rate``: core-seconds per second of the planned machines. None where nothing says what a clock takes.
         """
         if self.here is None:
             return None

@@ -1,7 +1,7 @@
-"""The part of a job file that only ``engine: command`` has: a program, its files, its checkpoints, its work.
+"""Reads the part of a job file that only ``engine: command`` has: program, files, checkpoints, work.
 
-Names are SkyPilot's where it has the concept. Where they promise more than is kept here (several nodes,
-mounts anywhere), the file is refused and the message says what is kept instead.
+Names are SkyPilot's where it has the concept. Where they promise more than this version does (several nodes,
+mounts anywhere), the file is refused and the message says what it does instead.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ KEYS: Final = (
     "work",
     "retries",
 )
-"""Of the outermost mapping; a job of another engine has none of them."""
+"""Keys of the outermost mapping that a job of another engine does not have."""
 NOT_ITS: Final = ("app", "args", "data", "columns", "stop", "training", "score")
-"""Of AgileML's jobs: a command has none of them."""
+"""Keys of AgileML's jobs that a command does not have."""
 DEFAULT_STRATEGY: Final = "proteus"
-"""A program runs on one machine at a time: there is no footprint to keep up."""
+"""A program runs on one machine at a time, so there is no footprint to keep up."""
 STRATEGIES: Final = (DEFAULT_STRATEGY, "on-demand", "uniform-progress", "greedy")
-"""The others are ways to run an elastic trainer."""
+"""The other strategies are ways to run an elastic trainer."""
 _NAME: Final = "the name of a variable"
 _INSIDE: Final = r"(?!.*(^|/)\.\.(/|$))[^/~\s][^\n]*"
 
 
 def read_command(root: Section, folder: Path) -> Command:
-    """What is run. Problems are reported to the document of ``root``."""
+    """Reads what to run. Problems are reported to the document of ``root``."""
     nodes = root.get("num_nodes", whole(1), 1)
     if nodes != 1:
         message = f"found {nodes}, expected 1: a command job of this version runs on one machine at a time"
@@ -69,7 +69,7 @@ def read_command(root: Section, folder: Path) -> Command:
 
 
 def read_gains(section: Section) -> Gains:
-    """What the program gains from more cores, as ``scaling`` says. Problems are reported to its document."""
+    """Reads what the program gains from more cores, as ``scaling`` says. Problems go to its document."""
     found = Gains(
         section.get("cores", whole(1), None),
         section.get("phi", number("a number above 0 and at most 1", lambda v: 0 < v <= 1), None),
@@ -104,7 +104,7 @@ def _file_mounts(root: Section, folder: Path) -> Mapping[str, str]:
 
 
 def _secrets(node: yaml.Node) -> tuple[str, ...]:
-    """Names alone. A value is refused without being shown."""
+    """Reads names alone. A value is refused without being shown."""
     if not isinstance(node, yaml.MappingNode):
         return list_of(word(_NAME, VARIABLE), f"a list of secrets, each {_NAME}")(node)
     for key, value in node.value:

@@ -1,4 +1,4 @@
-"""The job file: the one place that reads and checks it.
+"""Reads and checks the job file: the one place that does.
 
 ``load_job`` returns a ``JobSpec`` in which every default is filled in and every path is absolute, or
 raises JobFileError with all problems of the file. The order of the functions is the order of the file.
@@ -56,7 +56,7 @@ from spotctl.job.yaml_reader import (
 
 CLOUDS: Final = ("aws", "gcp", "azure")
 JOB_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""A run's folder carries the name, so it must be one everywhere."""
+"""A run's folder carries the name, so it must be a valid name everywhere."""
 _A_CLASS: Final = "a class like agileml.apps.mf:MatrixFactorization or mine.py:Mine"
 _AN_END: Final = "clocks, seconds or converged, like {clocks: 40}"
 _AN_INTERVAL: Final = "clocks, like 20, or a time with its unit, like 10m"
@@ -66,12 +66,12 @@ _LARGEST_BUDGET: Final = 1e9
 _LEAST_LEASE_S: Final = 60.0
 _LONGEST_LEASE_S: Final = 30 * 86400.0
 _MOST_MACHINES: Final = 10_000
-"""At once; a plan weighs every number of them. More are slips of the keyboard."""
+"""Most machines at once; a plan weighs every number of them. Larger numbers are typing errors."""
 _MOST_PARTS: Final = 1_000_000
-"""Into which a model or an input is cut; every part is known by name to every process."""
+"""Most parts of a model or an input; every process knows every part by name."""
 _MOST_CLOCKS: Final = 999_999_999
 _MOST_WORK: Final = 1e12
-"""Of one clock, in core-seconds: the work of thirty thousand cores for a year."""
+"""Most work of one clock, in core-seconds: that of thirty thousand cores for a year."""
 _LONGEST_S: Final = 1e9
 """Thirty years."""
 _PARTITIONS_PER_MACHINE: Final = 0.5
@@ -79,12 +79,12 @@ _SHARDS_PER_WORKER: Final = 4
 
 
 def load_job(path: Path) -> JobSpec:
-    """Read and check a job file. Raises JobFileError with every problem in it."""
+    """Reads and checks a job file. Raises JobFileError with every problem in it."""
     return parse_job(read_text(path), str(path), path.resolve().parent)
 
 
 def parse_job(text: str, file: str, folder: Path) -> JobSpec:
-    """``load_job`` for text already read: ``file`` is named in messages, paths are relative to ``folder``."""
+    """Reads a job from text; messages name ``file``, and paths are relative to ``folder``."""
     document, root = open_document(text, file)
     if "jobs" in root and "resources" not in root:
         document.refuse(None, "found a queue's file, expected a job's; `spotctl queue run` takes queues")
@@ -98,7 +98,7 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
 
 
 def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
-    """A job of the elastic trainer."""
+    """Reads a job of the elastic trainer."""
     for key in command_section.KEYS:
         if key in root:
             root.reject(key, "belongs to a command, and this job has an app: leave one of them out")
@@ -130,7 +130,7 @@ def _agileml(root: Section, folder: Path, name: str) -> JobSpec:
 
 
 def _command(root: Section, folder: Path, name: str) -> JobSpec:
-    """A program that checkpoints, on one spot machine after the other."""
+    """Reads a program that checkpoints, on one spot machine after the other."""
     for key in command_section.NOT_ITS:
         if key in root:
             root.reject(key, "belongs to engine: agileml, and this is a job of engine: command")
@@ -168,16 +168,16 @@ def _command(root: Section, folder: Path, name: str) -> JobSpec:
 
 
 JobReader: TypeAlias = Callable[[Section, Path, str], JobSpec]
-"""From the outermost mapping, the file's folder and the job's name. It reports problems to the mapping."""
+"""Takes the outermost mapping, the file's folder and the job's name; reports problems to the mapping."""
 JOB_READERS: Final[dict[str, JobReader]] = {
     ELASTIC_TRAINING.kind: _agileml,
     CHECKPOINTING_PROGRAM.kind: _command,
 }
-"""How each engine reads its jobs; ``spotctl.engines.registry.register`` adds to them."""
+"""Reads each engine's jobs; ``spotctl.engines.registry.register`` adds to them."""
 
 
 def _without(section: Section, *kept: str) -> Section:
-    """``section``, of whose keys a command has only those that are ``kept``."""
+    """Returns ``section``, and rejects keys other than ``kept``, which alone mean something to a command."""
     for key in section.names:
         if key not in kept:
             section.reject(key, f"means nothing to engine: command, expected {' or '.join(kept)}")
@@ -196,7 +196,7 @@ def _name(root: Section, stem: str) -> str:
 
 
 def _app(root: Section, folder: Path) -> str:
-    """A class of an installed module, or of a file beside the job's."""
+    """Reads a class of an installed module, or of a file beside the job's."""
     written = root.need("app", word(_A_CLASS, _APP), "", _A_CLASS)
     place, _, name = written.rpartition(":")
     if not place.endswith(".py"):
@@ -208,7 +208,7 @@ def _app(root: Section, folder: Path) -> str:
 
 
 def _data(root: Section, folder: Path) -> str:
-    """A file, a folder, a glob, or a URL of one."""
+    """Reads a file, a folder, a glob, or a URL of one."""
     written = root.need("data", word("a file or a URL"), "", "the training data, a file or a URL")
     place = location(written, folder)
     if written and "://" not in written and not (Path(place).exists() or glob(place)):
@@ -217,7 +217,7 @@ def _data(root: Section, folder: Path) -> str:
 
 
 def _column(node: yaml.Node) -> str | tuple[str, ...]:
-    """A column of the data, or a list of those."""
+    """Reads a column of the data, or a list of columns."""
     named = word("the name of a column, or its place from 0")
     if isinstance(node, yaml.SequenceNode):
         return list_of(named, "a list of columns")(node)
@@ -260,7 +260,9 @@ def _reliable(section: Section) -> Reliable:
 
 
 def _spot(section: Section, machines: int | None = None) -> Spot:
-    """``machines``: how many the job needs, no more and no less; None: the file says how many it may have."""
+    """Reads spot machines. ``machines``: exactly how many the job needs; None: the file says how many it may
+    have.
+    """
     with section:
         for key in ("max_instances", "max_per_allocation") if machines is not None else ():
             if section.get(key, whole(0), machines) != machines:
@@ -371,7 +373,7 @@ _PLACE: Final = word("a folder or a URL")
 
 
 def _every(node: yaml.Node) -> tuple[int, Seconds]:
-    """Clocks, or a nominal time."""
+    """Reads a number of clocks, or a nominal time."""
     if isinstance(node, yaml.ScalarNode) and node.value.isdigit():
         return whole(1)(node), Seconds(0.0)
     try:
@@ -381,7 +383,7 @@ def _every(node: yaml.Node) -> tuple[int, Seconds]:
 
 
 def _lease(node: yaml.Node) -> Seconds:
-    """There is no lease without an end: machines that nobody looks after cost money."""
+    """Reads a lease. It has to end: machines that nothing drives cost money."""
     span = duration()(node)
     if not _LEAST_LEASE_S <= span <= _LONGEST_LEASE_S:
         raise Mismatch(node, f"found {shown(node)}, expected a time from 1m to 30d")
@@ -413,7 +415,7 @@ def _budget(node: yaml.Node) -> MicroUsd:
 
 
 def _argument(node: yaml.Node) -> Argument:
-    """What an application may be given: numbers, words, true, false, or a list of those."""
+    """Reads an application's argument: a number, a word, true, false, or a list of those."""
     if isinstance(node, yaml.SequenceNode):
         return tuple(_plain(element) for element in node.value)
     return _plain(node)

@@ -1,14 +1,14 @@
-"""Looks at an elastic job's input for whoever plans it: its columns, how large it is, how large its model.
+"""Measures an elastic job's input before it runs: its columns, its size, and the size of its model.
 
-A look loads DuckDB and pandas and reads some rows, which takes about a second. So what was found is kept:
+Measuring loads DuckDB and pandas and reads some rows, which takes about a second. So the result is kept:
 
 ROOT/cache/inputs/KEY.json    what was found of an input; touched when it is used
 
 KEY follows from all that the answer depends on: paths, sizes, times and inodes of the files, the columns that
 the job names, the application's source and arguments, the number of shards, and the source of the modules
-that read. Of an input that is not on this disk nothing is kept, nor of one that was changed a moment ago,
-since another change may leave its time as it is. Nothing else depends on these files: what cannot be read is
-looked at again, and the oldest go when there is too much.
+that read. Nothing is kept of an input that is not on this disk, nor of one that was changed a moment ago,
+since another change may leave its time as it is. Nothing else depends on these files: an unreadable one is
+measured again, and the oldest go when there is too much.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from agileml.data.tables import Table
 
 Limit = Callable[[int], None]
-"""Raises JobError for a model of so many bytes."""
+"""Raises JobError for a model of too many bytes."""
 
 _ESTIMATES_MAY_BE_LOW_BY: Final = 1.25
-"""An input of which a part was read may have so many times the values that this part tells."""
+"""An input of which a part was read may have this many times the values that the part suggests."""
 _SETTLED_NS: Final = 3_000_000_000
-"""A file that was changed within so long before may change again without a new date (FAT: two seconds)."""
+"""A file that was changed less than this before may change again without a new date (FAT: two seconds)."""
 _MOST_KEPT: Final = 2 * 2**20
-"""Bytes: some thousands of looks."""
+"""Bytes to keep in all: some thousands of results."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """What was found of an elastic job's input, and of the model that it makes.
+    """Holds what was found of an elastic job's input, and of the model that it makes.
 
     ``model_values``: of the whole model, or the most that it may have where it is not ``model_exact``.
     """
@@ -65,9 +65,9 @@ class InputSize:
     model_values: int
     model_exact: bool
     description: str = ""
-    """Which columns of the input are read as what, in a line."""
+    """One line: how the input's columns are read."""
     clock_core_seconds: float | None = None
-    """Of a clock, as the application estimates it from the counts; None where it does not."""
+    """Core-seconds of a clock, as the application estimates them from the counts; None where it does not."""
 
 
 def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
@@ -81,7 +81,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
         found = None if key is None else _load(folder, key)
         if found is None or not (found.model_exact or _allows(limit, found.model_values)):
             found = _look(spec, app, limit)
-            if key is not None and _key(spec) == key:  # else it changed meanwhile
+            if key is not None and _key(spec) == key:  # otherwise the input changed meanwhile
                 _keep(folder, key, found)
     except ApplicationFault as error:
         raise JobError("app", f"{spec.app}: {error}") from error
@@ -97,7 +97,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
 
 def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     from agileml.data.file_survey import describe_input
-    from agileml.data.sampling import Sample  # brings DuckDB and pandas, which only an unknown input needs
+    from agileml.data.sampling import Sample  # loads DuckDB and pandas, which only an unknown input needs
     from agileml.data.tables import Table
 
     sample = Sample(spec.data, app.columns, spec.columns)
@@ -139,20 +139,20 @@ def _allows(limit: Limit, values: int) -> bool:
 
 
 def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
-    """Says that the job's input is not what its application expects, with the input's name once."""
+    """Makes an error that the input is not what its application expects, with the input's name once."""
     told = str(error)
     if isinstance(error, ColumnsError) and spec.columns:
         return JobError("columns", told)
     return JobError("data", told if spec.data in told else f"{spec.data}: {told}")
 
 
-# ---- what was found before ----------------------------------------------------------------------
+# ---- results of earlier calls -------------------------------------------------------------------
 
 
 def _key(spec: JobSpec) -> str | None:
-    """Returns what stands for the input and all that the look depends on; None where nothing is kept of it.
+    """Returns a digest of the input and all that its size depends on; None where nothing is kept of it.
 
-    To look at a plan makes no home, so nothing is kept before there is one.
+    A plan creates no home, so nothing is kept before there is one.
     """
     from agileml.data.fingerprints import digest_of, digest_of_package
 
@@ -160,7 +160,7 @@ def _key(spec: JobSpec) -> str | None:
         return None
     try:
         stats = dict(_stats(spec.data))
-    except OSError:  # it is going away: who reads it says so
+    except OSError:  # it is going away: its reader reports that
         return None
     newest_ns = max((stat[1] for stat in stats.values() if stat), default=None)
     if newest_ns is None or wall_clock() * 1e9 - newest_ns < _SETTLED_NS:
@@ -181,14 +181,14 @@ def _key(spec: JobSpec) -> str | None:
 
 
 def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
-    """The local files of an input and the vocabularies beside them, each with what changes when it does."""
+    """Yields the local files of an input and its vocabularies, each with its size, times and inode."""
     from agileml.data.fingerprints import stat_of
     from agileml.data.sources import find_files, is_local, vocabulary_of
 
     if "://" in location:
-        return  # asking a store twice would take longer than it saves
+        return  # checking a remote store would take longer than it saves
     if os.path.isfile(location):
-        files = [os.path.abspath(location)]  # mostly so, and nothing need be loaded to find it
+        files = [os.path.abspath(location)]  # the usual case, without loading anything
     else:
         filesystem, files = find_files(location)
         if not is_local(filesystem):
@@ -206,7 +206,7 @@ def _load(folder: Path, key: str) -> InputSize | None:
         told = json.loads(path.read_bytes())
         counts = {**told["counts"], "columns": tuple(told["counts"]["columns"])}
         found = InputSize(Counts(**counts), told["values"], told["exact"], told["description"])
-        os.utime(path)  # so that the oldest is what nobody uses
+        os.utime(path)  # so that the oldest file is the least used one
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return found
@@ -225,6 +225,6 @@ def _keep(folder: Path, key: str, found: InputSize) -> None:
         partial.write_text(json.dumps(told))
         partial.replace(folder / f"{key}.json")
         prune(folder, _MOST_KEPT)
-    except OSError:  # no room, or not ours to write: it is looked at the next time too
+    except OSError:  # no room, or no permission: it is measured again next time
         with suppress(OSError):
             partial.unlink()

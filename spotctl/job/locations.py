@@ -1,7 +1,6 @@
-"""Where in its file a field of a job stands: for what only shows when prices and machines are known.
+"""Locates a field of a job in its file, for errors that only show when prices and machines are known.
 
-``jobfile`` says it of all that is wrong with a file by itself. What it read is a plain value by then, so
-the file is looked at again.
+``file.py`` locates errors of the file by itself. By now the job is a plain value, so the file is read again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from spotctl.job.yaml_reader import read_text
 
 @contextmanager
 def placed(path: Path) -> Iterator[None]:
-    """While inside, a JobError says where in the job file ``path`` its field stands: as a JobFileError."""
+    """Turns a JobError inside into a JobFileError, which says where in the job file ``path`` its field
+    stands.
+    """
     try:
         yield
     except JobError as error:
@@ -27,9 +28,9 @@ def placed(path: Path) -> Iterator[None]:
 
 
 def place(text: str, field: str) -> tuple[int, int]:
-    """Line and column, from 1, of the value at the dotted path ``field``; of a mapping, of its key.
+    """Returns line and column, from 1, of the value at the dotted path ``field``; of a mapping, of its key.
 
-    Where the path goes further than the file does, as far as that goes. ``text`` is YAML that could be read.
+    Where the path goes further than the file does, it is the last key found. ``text`` is valid YAML.
     """
     node, found = yaml.compose(text, Loader=yaml.SafeLoader), (1, 1)
     for name in field.split("."):

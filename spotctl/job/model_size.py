@@ -1,4 +1,4 @@
-"""How large a model may be: one machine must be able to send it within a notice, this computer to hold it."""
+"""Limits how large a model may be: a machine must send it within a notice, and this computer hold it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spotctl.errors import JobError
 
 BYTES_PER_VALUE: Final = 4
 _COPIES: Final = 2
-"""Of the model, in memory at once at the least: its servers' and the one that is being saved."""
+"""Copies of the model in memory at once, at the least: its servers' and the one that is being saved."""
 _LIMIT_OF_GROUP: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -20,7 +20,7 @@ _LIMIT_OF_GROUP: Final = (
 def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> None:
     """Raises JobError where one machine could not send the whole model within the notice of an eviction.
 
-    It has to when it is the only one that serves; undo and what comes meanwhile are on top of that.
+    It has to when it is the only one that serves; undo and new messages come on top of that.
     """
     move_s = model_bytes * 8e-6 / link_mbit_s
     if move_s > notice_s:
@@ -34,9 +34,9 @@ def refuse_immovable(model_bytes: int, link_mbit_s: float, notice_s: float) -> N
 
 
 def refuse_too_large(model_bytes: int, memory_bytes: int | None = None) -> None:
-    """Raises JobError where this computer, which plays all machines, cannot hold the model.
+    """Raises JobError where this computer, which runs all machines, cannot hold the model.
 
-    ``memory_bytes``: what it has; None: as the system says.
+    ``memory_bytes``: what it has; None: what the system reports.
     """
     has = memory_of_computer() if memory_bytes is None else memory_bytes
     needs = _COPIES * model_bytes
@@ -50,7 +50,7 @@ def refuse_too_large(model_bytes: int, memory_bytes: int | None = None) -> None:
 
 
 def memory_of_computer() -> int:
-    """Returns bytes of memory, as the system or a container's limit has it."""
+    """Returns bytes of memory, as the system or a container's limit reports them."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _LIMIT_OF_GROUP:
         limit = file.read_text().strip() if file.is_file() else ""

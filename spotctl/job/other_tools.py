@@ -1,7 +1,7 @@
 """Recognises job files of other tools and says what each of their keys becomes here.
 
-One message for the whole file: whoever brings a SkyPilot task wants to know how to write it, not that each of
-its keys is unknown.
+One message for the whole file: a user with a SkyPilot task wants to know how to write it here, not that each
+of its keys is unknown.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NONE: Final = "no counterpart"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Another tool's job file. ``keys``: by dotted key, what to write here; ``{}`` stands for its value.
+    """Describes another tool's job file. ``keys``: by dotted key, what to write here; ``{}`` is its value.
 
-    ``marks``: keys that no job file of spotctl has, any of which shows whose file it is.
+    ``marks``: keys that no job file of spotctl has; any of them shows whose file it is.
     """
 
     name: str
@@ -164,7 +164,7 @@ def _becomes(tool: Tool, key: str, node: yaml.Node) -> str:
 
 
 def _keys(root: Section) -> Iterator[tuple[str, yaml.Node]]:
-    """All keys of the outermost mapping, and those below the mappings that other tools nest in."""
+    """Yields all keys of the outermost mapping, and those below the mappings that other tools nest in."""
     for key in root.names:
         node = root.node(key)
         below = key in ("resources", "containerProperties") and isinstance(node, yaml.MappingNode)

@@ -1,4 +1,4 @@
-"""Readers that both kinds of job share: places, and mappings whose keys are the user's own."""
+"""Reads what both kinds of job share: places, and mappings whose keys are the user's own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def location(written: str, folder: Path) -> str:
-    """A URL as it is; a path absolute, relative ones starting from ``folder``."""
+    """Returns a URL as it is, and a path as an absolute one; relative paths start from ``folder``."""
     return written if "://" in written else str((folder / Path(written).expanduser()).resolve())
 
 
 def own_keys(section: Section, read: Reader[T], pattern: str, expected: str) -> Mapping[str, T]:
-    """A mapping whose keys are the user's own; ``expected`` says what they look like."""
+    """Reads a mapping whose keys are the user's own; ``expected`` says what they look like."""
     with section:
         for key in section.names:
             if re.fullmatch(pattern, key) is None:

@@ -1,6 +1,6 @@
-"""From what the user wrote to the terms of a run: markets, prices, rules, start.
+"""Resolves what the user wrote to the spec of a run: markets, prices, rules, start.
 
-The shell's last word: everything here may read files and complain; nothing below it looks anything up.
+The shell's last word: everything here may read files and report errors; nothing below it looks anything up.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from spotctl.job.start_moment import DAY_S, HISTORY_S, start_like_now
 from spotctl.records.trace_cache import read_bundled_once, read_trace_once
 
 HISTORY_BEFORE_START_S: Final = 30 * DAY_S
-"""Default start of a backtest: after this much history (decision 7)."""
+"""Default start of a backtest: after this many seconds of history (decision 7)."""
 DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
-"""Nominal work of a clock where the job file says nothing."""
+"""Nominal work of a clock where the job file names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceOptions:
-    """Where prices come from, as given on the command line. ``trace`` None: the bundled market."""
+    """Says where prices come from, as given on the command line. ``trace`` None: the bundled market."""
 
     trace: Path | None = None
     markets: tuple[str, ...] = ()
-    """TYPE or TYPE@ZONE; empty: whatever the job allows."""
+    """TYPE or TYPE@ZONE; empty: all that the job allows."""
     start: Instant | None = None
     rules: str | None = None
     availability: Path | None = None
@@ -53,16 +53,16 @@ class PriceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """All that a world needs. ``trace`` holds the future too: only providers may look at all of it."""
+    """Holds all that a world needs. ``trace`` has the future too: only providers may read all of it."""
 
     terms: RunSpec
     trace: PriceHistory
     recording: Recording
     capacity: Observations
-    """When each market could be had: the future too, as ``trace``."""
+    """When each market had capacity; includes the future, like ``trace``."""
 
     def named(self, run: str) -> Resolved:
-        """The same for a run that got its name only now."""
+        """Returns the same for a run that got its name only now."""
         return replace(self, terms=replace(self.terms, run=run))
 
 
@@ -74,10 +74,10 @@ def resolve(
     recording: Recording | None = None,
     now: float | None = None,
 ) -> Resolved:
-    """The terms of a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
+    """Resolves a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
 
-    ``recording``: the prices, where they were read already; else they are what ``options`` say. ``now``: the
-    wall clock that a start follows from which ``options`` leave open; None: the first that is possible.
+    ``recording``: the prices, if they were read already; otherwise ``options`` name them. ``now``: the
+    wall clock from which a start follows that ``options`` leave open; None: the first possible start.
     """
     _check_strategy(spec)
     catalogue = Catalogue.bundled()
@@ -138,7 +138,9 @@ def resolve(
 
 
 def _checkpoints(spec: JobSpec) -> Checkpointing | None:
-    """None where reliable machines keep the model. What writing them takes is part of the work."""
+    """Returns how checkpoints replace reliable machines; None where those hold the model. Writing them is
+    work.
+    """
     if spec.command is None:
         return None
     said = spec.command.checkpoint
@@ -146,7 +148,7 @@ def _checkpoints(spec: JobSpec) -> Checkpointing | None:
 
 
 def _luggage(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoint | None:
-    """What a checkpoint takes to another region. Raises UsageError for a job that cannot be in several."""
+    """Returns what a checkpoint takes to another region. Raises UsageError for a job bound to one region."""
     regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
     if len(regions) == 1:
         return None
@@ -167,14 +169,14 @@ def _luggage(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoi
 
 
 def _lost_to_an_eviction(spec: JobSpec, checkpoints: Checkpointing) -> Seconds:
-    """Nothing but the restart where the program checkpoints on a warning: evictions are announced."""
+    """Returns nothing but the restart where the program checkpoints on a warning: evictions are announced."""
     assert spec.command is not None
-    said = spec.command.checkpoint  # what one costs that keeps nothing follows from its work, in ``deciding``
+    said = spec.command.checkpoint  # for one that keeps nothing, ``bidding`` derives the loss from its work
     return checkpoints.restart_s if said.on_warning or said.keeps is False else checkpoints.lost_s
 
 
 def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[MarketOption], catalogue: Catalogue) -> float:
-    """Of a command: of one step, from how long all of them take on a machine of one kind."""
+    """Returns the work of a clock; for a command that of one step, from how long all take on one machine."""
     if spec.command is None or spec.command.work is None:
         return spec.local.core_seconds_per_clock or DEFAULT_CORE_SECONDS_PER_CLOCK
     work, reference = spec.command.work, _reference_cores(spec, tradable, catalogue)
@@ -184,7 +186,7 @@ def _core_seconds_per_clock(spec: JobSpec, tradable: Sequence[MarketOption], cat
 def _with_speeds(
     spec: JobSpec, tradable: tuple[MarketOption, ...], catalogue: Catalogue
 ) -> tuple[MarketOption, ...]:
-    """With what a program is taken to do on each machine; elastic training uses all cores of all of them."""
+    """Sets what a program does on each machine; elastic training uses all cores of all of them."""
     if spec.command is None:
         return tradable
     gains, reference = spec.command.gains, _reference_cores(spec, tradable, catalogue)
@@ -192,7 +194,7 @@ def _with_speeds(
 
 
 def _reference_cores(spec: JobSpec, tradable: Sequence[MarketOption], catalogue: Catalogue) -> int:
-    """Cores of the machine that a command's work is told for; where nobody tells it, of the smallest one."""
+    """Returns the cores of the machine that a command's work is told for; else of the smallest one."""
     work = None if spec.command is None else spec.command.work
     if work is None:
         return min(t.cores for t in tradable)
@@ -208,7 +210,7 @@ def _reference_cores(spec: JobSpec, tradable: Sequence[MarketOption], catalogue:
 
 
 def _check_strategy(spec: JobSpec) -> None:
-    """Strategies that are ways to keep a deadline need one, and must know how much work it is for."""
+    """Raises JobError for a deadline strategy without a deadline, or without a known amount of work."""
     strategy = spec.objective.strategy
     if strategy not in NEED_DEADLINE:
         return
@@ -223,7 +225,7 @@ def _check_strategy(spec: JobSpec) -> None:
 
 
 def _amount_of(spec: JobSpec) -> str:
-    """The key that says how much work a job is."""
+    """Returns the key that says how much work a job is."""
     return "stop.clocks" if spec.command is None else "work"
 
 
@@ -240,10 +242,10 @@ def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Re
 
 
 def _capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:
-    """What was recorded of the job's markets. Raises UsageError where that is nothing."""
+    """Returns the observations of the job's markets. Raises UsageError where there are none."""
     if options.availability is None:
         return Observations()
-    from pricing_data.formats.availability import read_availability  # few runs bring a file of it
+    from pricing_data.formats.availability import read_availability  # few runs name such a file
 
     try:
         watched = read_availability(options.availability)
@@ -260,7 +262,7 @@ def _capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observ
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which markets of a recording the job may use."""
+    """Selects the markets of a recording that the job may use."""
 
     spec: JobSpec
     named: tuple[str, ...]
@@ -279,7 +281,7 @@ class Wanted:
         )
 
     def refusal(self, error: NoSuchMarket) -> UsageError:
-        """What to say where a recording has none of these."""
+        """Returns the error for a recording that has none of them."""
         if self.named:
             return UsageError(f"--trace-market {' '.join(self.named)}: {error.path} has only {error.offered}")
         spot = self.spec.spot
@@ -323,7 +325,7 @@ def _start(recording: Recording, options: PriceOptions, seed: int, now: float | 
 def _tradable(
     recording: Recording, start: Instant, catalogue: Catalogue, label: str
 ) -> tuple[MarketOption, ...]:
-    """The recording's markets of which the catalogue knows cores and on-demand price."""
+    """Returns the recording's markets for which the catalogue knows cores and on-demand price."""
     known, unknown = [], []
     for market in sorted(recording.series):
         kind = catalogue.instance_type(market.cloud, market.instance_type)
@@ -339,7 +341,7 @@ def _tradable(
 
 
 def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRules]:
-    """By cloud. Raises UsageError where those of several clouds cannot be counted on together."""
+    """Returns rules by cloud. Raises UsageError where those of several clouds cannot be combined."""
     clouds = sorted({market.cloud for market in recording.series})
     if options.rules is not None:
         if options.rules not in RULES:
@@ -354,14 +356,14 @@ def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRu
 
 
 def _usual_rules(cloud: str, recording: Recording) -> MarketRules:
-    """Those in force when prices were recorded; today's for prices that nobody was ever charged."""
+    """Returns the rules in force when prices were recorded; today's rules for generated prices."""
     return RULES[cloud] if recording.generated else default_rules(cloud, recording.first)
 
 
 def _reliable(
     spec: JobSpec, tradable: Sequence[MarketOption], start: Instant, catalogue: Catalogue
 ) -> MarketOption:
-    """The reliable machines: where the spot machines are, unless the job says otherwise."""
+    """Returns the reliable machines' market: where the spot machines are, unless the job says otherwise."""
     wanted, near = spec.reliable, tradable[0].market
     if wanted is None:
         return min(tradable, key=lambda t: (t.on_demand / t.nu, t.market))

@@ -1,4 +1,6 @@
-"""All that a run was started with, as one value: kept with the run, so that it can be resumed as it was."""
+"""Holds all that a run was started with, as one value: kept with the run, so that it can be resumed as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ class IfRunning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What the command line may say beside the job file; None leaves it to the file."""
+    """Holds what the command line may set beside the job file; None leaves it to the file."""
 
     world: WorldKind = WorldKind.LOCAL
     speed: float = DEFAULT_SPEED
     speed_named: bool = True
-    """False: a slower one may be taken where this computer would not keep pace."""
+    """False: launch may choose a slower one where this computer would not keep pace."""
     prices: PriceOptions = field(default_factory=PriceOptions)
     if_running: IfRunning = IfRunning.FAIL
     deadline: Seconds | None = None
@@ -47,7 +49,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A job file and its options, merged. ``speed``: nominal seconds per real one."""
+    """Merges a job file and its options. ``speed``: nominal seconds per real one."""
 
     spec: JobSpec
     world: WorldKind
@@ -55,7 +57,7 @@ class Settings:
     prices: PriceOptions
     seed: int
     queue: str | None = None
-    """The queue that runs the job; None: it is launched alone."""
+    """The queue that runs the job; None: it runs by itself."""
 
     @classmethod
     def of(cls, spec: JobSpec, options: LaunchOptions) -> Settings:
@@ -69,12 +71,12 @@ class Settings:
         return cls(spec, options.world, options.speed, options.prices, seed)
 
     def text(self) -> str:
-        """As JSON, for the run's record."""
+        """Returns the settings as JSON, for the run's record."""
         return json.dumps(to_json(self), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> Settings:
-        """What ``text`` gave. Raises LedgerError where it is not that."""
+        """Reads the settings that ``text`` gave. Raises LedgerError for anything else."""
         try:
             settings: Settings = from_json(cls, json.loads(text))
         except (TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""A job as a value: what its file says, complete and checked.
+"""Defines a job as a value: what its file says, complete and checked.
 
-``file.py`` makes these from YAML. Nothing here knows a market, a price or an application: whether
-``c5.xlarge`` exists is the catalogue's affair, whether ``rank`` means something is the application's.
+``file.py`` makes these from YAML. Nothing here knows a market, a price or an application: the catalogue knows
+whether ``c5.xlarge`` exists, the application whether ``rank`` means something.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STRATEGIES: Final = (
 _SIGMA: Final = Seconds(60.0)
 _LAMBDA: Final = Seconds(120.0)
 LINK_MBIT_S: Final = 1000.0
-"""Of a link that nobody has described."""
+"""Default bandwidth of a link."""
 _BOOT: Final = Seconds(60.0)
 _LEASE: Final = Seconds(12 * 3600.0)
 _EVERY: Final = Seconds(600.0)
@@ -42,7 +42,7 @@ _BY_CLOCKS: Final = Seconds(0.0)
 
 @dataclass(frozen=True, slots=True)
 class Converged:
-    """Stop when two reports of ``metric`` in a row differ by no more than ``delta``."""
+    """Stops training when two reports of ``metric`` in a row differ by no more than ``delta``."""
 
     metric: str
     delta: float
@@ -50,7 +50,7 @@ class Converged:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When the job is done: whichever comes first of those that are set."""
+    """Ends the job at whichever condition comes first, of those that are set."""
 
     clocks: int | None = None
     seconds: Seconds | None = None
@@ -59,7 +59,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Reliable:
-    """The machines that are never revoked. None: wherever the spot machines are."""
+    """Describes the machines that are never revoked. None: wherever the spot machines are."""
 
     instances: int
     instance_type: str
@@ -79,13 +79,13 @@ class Amount:
         return f"{self.value:g}{'+' if self.or_more else ''}"
 
     def admits(self, amount: float) -> bool:
-        """Whether an instance with ``amount`` of it will do."""
+        """Tells whether an instance with ``amount`` of it will do."""
         return amount >= self.value if self.or_more else amount == self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Which revocable machines may be used, and how many. Empty tuples and None allow everything."""
+    """Selects revocable machines, and how many. Empty tuples and None allow everything."""
 
     max_instances: int
     max_per_allocation: int
@@ -99,7 +99,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What to minimize, how, and within what. ``deadline`` counts from the start of the job."""
+    """Says what to minimize, how, and within what limits. ``deadline`` counts from the start of the job."""
 
     minimize: str = "cost"
     strategy: str = DEFAULT_STRATEGY
@@ -110,7 +110,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How the job scales: the papers' phi, sigma and lambda (Harlap 4.3.1, table 4.1).
+    """Describes how the job scales: the papers' phi, sigma and lambda (Harlap 4.3.1, table 4.1).
 
     ``phi``: scaling efficiency; ``sigma``: time lost when the footprint changes; ``lambda_``: time lost
     to an eviction; ``stage2_above``, ``stage3_above``: transient machines per reliable one.
@@ -122,16 +122,16 @@ class Scaling:
     stage2_above: float = 1.0
     stage3_above: float = 15.0
     measure: bool = False
-    """Let the job's own progress correct ``phi``, ``sigma``, ``lambda_`` and how fast each type is."""
+    """Whether the job's own progress corrects ``phi``, ``sigma``, ``lambda_`` and each type's speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How model and input are cut, and how far apart workers may be.
+    """Says how model and input are cut, and how far apart workers may be.
 
     ``link_mbit_s``: what one machine can send, in megabits a second. ``measured_stages``: choose stages by
-    what clocks were measured to cost, as soon as they were; until then, and in plans, by the machines' ratio.
-    ``input_bytes``: how much of the input a machine keeps in memory; None is all that it ever read.
+    the measured cost of clocks, once measured; until then, and in plans, by the machines' ratio.
+    ``input_bytes``: how much of the input a machine keeps in memory; None: all that it ever read.
     """
 
     staleness: int
@@ -144,11 +144,11 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """How machines of the local world behave. ``core_seconds_per_clock`` is nominal work of one clock.
+    """Describes machines of the local world. ``core_seconds_per_clock`` is nominal work of one clock.
 
-    ``lease``: nominal time for which machines go on that nobody drives, as spotctl has died.
-    ``speeds``: how fast the job is on an instance type where its progress is modelled, as a multiple of what
-    the cores say. Nothing that decides is told; it has to show.
+    ``lease``: nominal time for which machines go on without a driver, because spotctl has died.
+    ``speeds``: the job's speed on an instance type where its progress is modelled, as a multiple of what
+    the cores say. Decisions do not get it; it has to show.
     """
 
     throttle: bool = True
@@ -161,10 +161,11 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class ModelCheckpoints:
-    """Where an elastic job keeps consistent states against the loss of its reliable machines, and when.
+    """Says where an elastic job stores consistent states against the loss of its reliable machines, and when.
 
-    ``store``: a folder or a URL, below which every job has a folder of its own. ``clocks``: between two of
-    them; or ``seconds``, nominal; one of both is 0. ``resume``: begin with the newest that an unfinished run
+    ``store``: a folder or a URL, below which every job has a folder of its own. ``clocks``: between two
+    checkpoints; or ``seconds``, nominal; the other is 0. ``resume``: begin with the newest that an unfinished
+    run
     left.
     """
 
@@ -176,14 +177,14 @@ class ModelCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """How a command keeps what it has done. Times are nominal.
+    """Says how a command stores what it has done. Times are nominal.
 
     ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
-    ``every``: how often the program writes one, as far as decisions and replays know: after so much time in
-    which it ran, on each machine anew, at the end of a step. ``restart``: from the start of another
-    machine's program to its first new step. ``on_warning``: whether it writes one
-    when it gets SIGTERM, so that a warning in time costs no work. ``size_bytes``, ``link_mbit_s``: how large
-    one is, as far as is known beforehand, and how fast it gets to another region.
+    ``every``: how often the program writes one, as far as decisions and replays know: after so much running
+    time, on each machine anew, at the end of a step. ``restart``: from the start of the program on another
+    machine to its first new step. ``on_warning``: whether it writes one
+    when it gets SIGTERM, so that a timely warning costs no work. ``size_bytes``, ``link_mbit_s``: how large
+    one is, as far as is known beforehand, and how fast it moves to another region.
     """
 
     store: str | None = None
@@ -193,15 +194,16 @@ class Checkpoints:
     size_bytes: int = 0
     link_mbit_s: float = LINK_MBIT_S
     keeps: bool | None = None
-    """Whether the program writes checkpoints at all; None: its file does not say, and they are counted on."""
+    """Whether the program writes checkpoints at all; None: its file does not say, and decisions rely on them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What a program gains from a machine with more cores; at most one of both is set.
+    """Says what a program gains from a machine with more cores; at most one field is set.
 
     ``cores``: it uses so many and no more. ``phi``: each doubling of cores makes it ``2 phi`` times as fast.
-    None of both: it is taken to be no faster than on the machine that its work is told for, and slower in
+    With neither it is assumed to be no faster than on the machine that its work is told for, and slower in
     proportion where cores are fewer.
     """
 
@@ -217,7 +219,7 @@ class Gains:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How much work a command is: ``steps`` of its own counting, ``takes`` nominal seconds on ``on``."""
+    """Says how much work a command is: ``steps`` of its own counting, ``takes`` nominal seconds on ``on``."""
 
     steps: int
     takes: Seconds
@@ -227,10 +229,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program that checkpoints. ``workdir`` and local sources of ``file_mounts`` are absolute paths.
+    """Describes a program that checkpoints. ``workdir`` and local sources of ``file_mounts`` are absolute
+    paths.
 
     ``file_mounts``: from a path below the working folder to a path or URL. ``secrets``: names of variables
-    of whoever launches; their values are no part of a job. ``retries``: failures that are tried again.
+    of the user who launches; their values are no part of a job. ``retries``: failures that are tried again.
     """
 
     run: str
@@ -246,9 +249,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job, complete and checked. ``data`` and ``output`` are absolute paths or URLs.
+    """Describes one job, complete and checked. ``data`` and ``output`` are absolute paths or URLs.
 
-    What a job of ``engine: command`` has no use for is empty, and its reliable machines are None.
+    Fields that a job of ``engine: command`` does not use are empty, and its reliable machines are None.
     """
 
     name: str
@@ -268,15 +271,15 @@ class JobSpec:
     local: Local
     envs: Mapping[str, str]
     command: Command | None = None
-    """Of ``engine: command``."""
+    """Set for ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
-    """Of ``engine: agileml``; None: none are kept."""
+    """Set for ``engine: agileml``; None: it stores none."""
     score: bool = True
-    """Of ``engine: agileml``: whether the model is scored once the run is over."""
+    """For ``engine: agileml``: whether the model is scored once the run is over."""
     columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     """The columns of the data that the file names, by the application's names; ``others`` has a list."""
 
     @property
     def keeps_checkpoints(self) -> bool | None:
-        """Whether a program writes checkpoints at all, as its file says; None where nothing is said of it."""
+        """Tells whether a program writes checkpoints at all, as its file says; None where it does not say."""
         return None if self.command is None else self.command.checkpoint.keeps

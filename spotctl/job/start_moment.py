@@ -1,7 +1,7 @@
-"""When a replay of recorded prices starts, by default: at a moment that follows from the wall clock.
+"""Chooses when a replay of recorded prices starts by default: at a moment derived from the wall clock.
 
-A job that is launched every night then sees other prices every night, and ``plan`` and the launch after it
-within the same hour the same ones. Weekday and hour (UTC) are those of now where the prices span weeks.
+A job that is launched every night then sees other prices every night, while ``plan`` and the launch after it
+within the same hour see the same. Weekday and hour (UTC) are those of now where the prices span weeks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pricing_data.model.units import HOUR_S, Instant
 DAY_S: Final = 24 * HOUR_S
 WEEK_S: Final = 7 * DAY_S
 ROOM_S: Final = DAY_S
-"""Prices that are left after a start, at least, where there are enough."""
+"""Seconds of prices that are left after a start, at least, where there are enough."""
 HISTORY_S: Final = 14 * DAY_S
-"""Prices that are known before the earliest start: enough to believe something of evictions."""
+"""Seconds of prices known before the earliest start: enough to estimate evictions."""
 _MONDAY: Final = 4 * DAY_S
 """The first Monday after the epoch, which was a Thursday."""
 
@@ -40,5 +40,5 @@ def start_like_now(earliest: Instant, last: Instant, now: float, seed: int) -> I
 
 
 def _next(moment: int, period: int) -> int:
-    """The first beginning of a ``period`` at or after ``moment``; weeks begin on Mondays."""
+    """Returns the first beginning of a ``period`` at or after ``moment``; weeks begin on Mondays."""
     return moment + (_MONDAY - moment) % period

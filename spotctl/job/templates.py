@@ -1,4 +1,4 @@
-"""Job files to begin with, one for each application that comes along and one for a program."""
+"""Provides job files to begin with: one for each bundled application and one for a program."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ output: results                           # results/latest has the last checkpoi
 def job_file(kind: str, what: str, file: Path) -> str:
     """Returns the text of the job file that is to be ``file``.
 
-    ``what``: its data, or the command of a program. Data that is there is named as ``file`` will find it.
+    ``what``: its data, or the command of a program. Existing data is named as ``file`` will find it.
     """
     head = _HEAD.substitute(file=file.name)
     if kind == "command":
@@ -84,5 +84,5 @@ def _seen_from(folder: Path, data: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """The text as YAML reads it back, on one line."""
+    """Returns the text on one line, as YAML reads it back."""
     return yaml.safe_dump(text, width=10**9, default_flow_style=True).removesuffix("...\n").strip()

@@ -1,12 +1,12 @@
-"""Strict reading of YAML: every problem of a file is found, and each says where it stands.
+"""Reads YAML strictly: finds every problem of a file, and says where each stands.
 
 Rule 1: meaning comes from the text as written, not from YAML's guesses: ``on`` is a word, ``1e-3`` a
 number, and ``1:30`` is not ninety.
 Rule 2: reading goes on after a problem, with a stand-in for the value, so that one run shows them all.
-Rule 3: the code that reads is the schema. A key nobody asked for is unknown; the nearest key that
-somebody did ask for is what was meant.
+Rule 3: the code that reads is the schema. A key that no code asked for is unknown; the message suggests the
+nearest key that some code did ask for.
 
-This module knows nothing of jobs. What a field means is said where it is read.
+This module knows nothing of jobs. The code that reads a field says what it means.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _NULL: Final = "tag:yaml.org,2002:null"
 _UNTAGGED: Final = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "value", "merge")
 )
-"""What YAML guesses of plain scalars; every other tag was written by somebody."""
+"""Tags that YAML guesses for plain scalars; the user wrote every other tag."""
 _WHOLE: Final = re.compile(r"[-+]?\d{1,18}")
 _TOO_LONG: Final = re.compile(r"[-+]?\d{19,}")
 _LONGEST_S: Final = 10 * 365 * 86400
-"""Longer ones are slips of the keyboard, and later than a date can say."""
+"""Longest duration; longer ones are typing errors, and later than a date can say."""
 _SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B")
 _SIZE_UNITS: Final = ("", "K", "M", "G", "T")
 _LARGEST_BYTES: Final = 10**15
 
 
 class Mismatch(Exception):
-    """A node does not hold what was expected. ``node`` is the innermost one at fault."""
+    """Reports a node that does not hold what was expected. ``node`` is the innermost one at fault."""
 
     def __init__(self, node: yaml.Node, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Mismatch(Exception):
 
 
 class Document:
-    """One file being read: where problems are collected until the whole of it has been seen."""
+    """Reads one file, and collects problems until the whole of it has been seen."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -62,7 +62,7 @@ class Document:
         self._problems.append(Problem(self.file, line, column, field, message))
 
     def refuse(self, mark: yaml.Mark | None, message: str) -> NoReturn:
-        """Report what makes reading on pointless. Raises JobFileError with all problems so far."""
+        """Reports a problem that makes reading on pointless. Raises JobFileError with all problems so far."""
         self.report(mark, "", message)
         raise JobFileError(self._problems)
 
@@ -73,10 +73,11 @@ class Document:
 
 
 class Section:
-    """One mapping of a document, entered with ``with``; leaving it reports the keys nobody asked for.
+    """Reads one mapping of a document, entered with ``with``; leaving it reports the keys nobody asked for.
 
-    A section that is absent where it need not be present is read as if it were empty. One that was
-    already reported as missing or malformed is silent about its own missing keys.
+    An absent optional section reads as if it were empty. One that was already reported as missing or
+    malformed
+    is silent about its own missing keys.
     """
 
     def __init__(self, document: Document, path: str, node: yaml.MappingNode | None, *, silent: bool) -> None:
@@ -118,26 +119,26 @@ class Section:
         return key in self._entries
 
     def has(self, key: str) -> bool:
-        """Whether an optional key is there; those who write another are told of it."""
+        """Tells whether an optional key is there; messages about unknown keys then suggest it."""
         self._asked[key] = None
         return key in self._entries
 
     def is_word(self, key: str) -> bool:
-        """Whether the key is there with a single word as its value."""
+        """Tells whether the key is there with a single word as its value."""
         node = self._entries[key][1] if key in self._entries else None
         return isinstance(node, yaml.ScalarNode) and bool(node.value)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys as written; for mappings whose keys are the user's own."""
+        """Returns the keys as written; for mappings whose keys are the user's own."""
         return tuple(self._entries)
 
     def node(self, key: str) -> yaml.Node:
-        """Returns what stands below ``key``, which has to be there, as it was written."""
+        """Returns the node below ``key``, which has to be there, as it was written."""
         return self._entries[key][1]
 
     def get(self, key: str, read: Reader[T], default: T) -> T:
-        """The value of an optional key; ``default`` where it is absent, or wrong (which is reported)."""
+        """Reads an optional key; returns ``default`` where it is absent, or wrong (which is reported)."""
         self._asked[key] = None
         if key not in self._entries:
             return default
@@ -148,18 +149,18 @@ class Section:
             return default
 
     def need(self, key: str, read: Reader[T], stand_in: T, expected: str) -> T:
-        """The value of a key that must be there; ``expected`` says what to write when it is not."""
+        """Reads a key that must be there; ``expected`` says what to write when it is not."""
         if key not in self._entries and not self._silent:
             self._document.report(self._mark, self._field(key), f"missing, expected {expected}")
         return self.get(key, read, stand_in)
 
     def need_any(self, keys: Sequence[str], expected: str) -> None:
-        """At least one of ``keys`` must be there."""
+        """Reports a problem unless at least one of ``keys`` is there."""
         if not self._silent and not any(key in self._entries for key in keys):
             self._document.report(self._mark, self._path, f"missing, expected {expected}")
 
     def section(self, key: str, expected: str | None = None) -> Section:
-        """The mapping below ``key``, which must be there when ``expected`` says what to write."""
+        """Returns the mapping below ``key``, which must be there when ``expected`` says what to write."""
         self._asked[key] = None
         path = self._field(key)
         if key not in self._entries:
@@ -174,16 +175,16 @@ class Section:
         return Section(self._document, path, node, silent=False)
 
     def reject(self, key: str, message: str) -> None:
-        """Report a key that is known but cannot be there, or cannot have its value, beside the others."""
+        """Reports a key that is known but cannot be there, or cannot have its value, beside the others."""
         self._rejected.add(key)
         mark = self._entries[key][1].start_mark if key in self._entries else self._mark
         self._document.report(mark, self._field(key), message)
 
 
 def open_document(text: str, file: str) -> tuple[Document, Section]:
-    """The document and its outermost mapping. Raises JobFileError where ``text`` is no YAML mapping.
+    """Returns the document and its outermost mapping. Raises JobFileError where ``text`` is no YAML mapping.
 
-    PyYAML's own scanner is used, although libyaml's is faster: these files have a hundred lines, and the
+    It uses PyYAML's own scanner, although libyaml's is faster: these files have a hundred lines, and the
     binding of libyaml overflows the C stack on deep nesting, which kills the process.
     """
     document = Document(file)
@@ -205,7 +206,7 @@ def open_document(text: str, file: str) -> tuple[Document, Section]:
 
 
 def read_text(path: Path) -> str:
-    """The whole of a small UTF-8 file. Raises UsageError that names what stands in the way."""
+    """Returns the whole of a small UTF-8 file. Raises UsageError that names the cause where it cannot."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -216,7 +217,7 @@ def read_text(path: Path) -> str:
 
 
 def shown(node: yaml.Node) -> str:
-    """How a message names what was found."""
+    """Describes a node for a message."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -228,7 +229,7 @@ def shown(node: yaml.Node) -> str:
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """' (did you mean x?)' where one of ``known`` is near."""
+    """Returns ' (did you mean x?)' where one of ``known`` is near."""
     nearest = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {nearest[0]}?)" if nearest else ""
 
@@ -245,7 +246,7 @@ def _scalar(node: yaml.Node, expected: str) -> str:
 
 
 def word(expected: str, pattern: str = r".*\S.*") -> Reader[str]:
-    """Text that matches all of ``pattern``."""
+    """Reads text that matches all of ``pattern``."""
 
     def read(node: yaml.Node) -> str:
         text = _scalar(node, expected)
@@ -268,7 +269,7 @@ def one_of(*choices: str) -> Reader[str]:
 
 
 def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
-    """One of two words."""
+    """Reads one of two words."""
 
     def read(node: yaml.Node) -> bool:
         text = _scalar(node, f"{yes} or {no}")
@@ -280,7 +281,7 @@ def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
 
 
 def whole(least: int, most: int | None = None) -> Reader[int]:
-    """A whole number of at least ``least``, and at most ``most``."""
+    """Reads a whole number of at least ``least``, and at most ``most``."""
 
     def read(node: yaml.Node) -> int:
         expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
@@ -296,7 +297,7 @@ def whole(least: int, most: int | None = None) -> Reader[int]:
 
 
 def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
-    """A finite number that ``accept`` agrees to; ``expected`` says in words which those are."""
+    """Reads a finite number that ``accept`` agrees to; ``expected`` says in words which those are."""
 
     def read(node: yaml.Node) -> float:
         text = _scalar(node, expected)
@@ -312,7 +313,7 @@ def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
 
 
 def duration(*, positive: bool = False) -> Reader[Seconds]:
-    """A time span with its unit. A bare number is refused: seconds and minutes look alike."""
+    """Reads a time span with its unit. A bare number is refused: seconds and minutes look alike."""
 
     def read(node: yaml.Node) -> Seconds:
         expected = "a duration with its unit, like 90s, 2m, 6h or 1h30m"
@@ -331,7 +332,7 @@ def duration(*, positive: bool = False) -> Reader[Seconds]:
 
 
 def size() -> Reader[int]:
-    """Bytes, with their unit: of thousands (MB) or of 1024 (MiB)."""
+    """Reads bytes, with their unit: of thousands (MB) or of 1024 (MiB)."""
 
     def read(node: yaml.Node) -> int:
         expected = "a size with its unit, like 500MB, 2GB or 1.5TB"
@@ -349,7 +350,7 @@ def size() -> Reader[int]:
 
 
 def list_of(read_one: Reader[T], expected: str) -> Reader[tuple[T, ...]]:
-    """A list of at least one element, none of them twice."""
+    """Reads a list of at least one element, none of them twice."""
 
     def read(node: yaml.Node) -> tuple[T, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:

@@ -1,9 +1,9 @@
-"""A run without a terminal: what stands in front of it while there is one, and what becomes of it then.
+"""Lets a run go on without its terminal, by splitting a launch into two processes.
 
 A launch at a terminal is two processes. The one in front is the shell's child and does nothing but wait; the
-one behind it drives the run. So the driver may go on while the shell has its prompt again: the person left it
+one behind it drives the run. So the driver may go on while the shell has its prompt again: the user left it
 running, started it with ``--detach``, or stopped the view with Ctrl-Z. Nothing heavy is imported here, since
-the fork comes before everything else: one thread, and no lock that another one holds.
+the fork comes before everything else: with one thread, and no lock that another thread holds.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from spotctl.records.run import Run
 
 NOTE: Final = "background"
-"""Under which the ledger says why a run goes on without a terminal."""
+"""The note of the ledger that says why a run goes on without a terminal."""
 _LEFT, _RUNS = b"l", b"r"
 _VIEW_STOPS_WITHIN_S: Final = 0.2
 _PR_SET_PDEATHSIG: Final = 1
 """See prctl(2)."""
 _SIGNALLED: Final = 128
-"""What a shell adds to the number of the signal that ended a process."""
+"""The number that a shell adds to the signal that ended a process."""
 
 
 class Front:
-    """The driver's end of the pipe to the process in front of it.
+    """Holds the driver's end of the pipe to the process in front of it.
 
-    Where that process is killed, the driver hears what it would of a terminal that is closed (SIGHUP): the
+    If that process is killed, the driver gets the same signal as for a closed terminal (SIGHUP): the
     shell has its prompt again, and nothing must be drawn over it.
     """
 
@@ -44,16 +44,16 @@ class Front:
         self._pipe: int | None = pipe
         self._process = process
         _hear_of_parents_end(signal.SIGHUP)
-        if self.gone:  # before it was listened for
+        if self.gone:  # it ended before this process listened for that
             signal.raise_signal(signal.SIGHUP)
 
     @property
     def gone(self) -> bool:
-        """Whether the process in front has ended."""
+        """Tells whether the process in front has ended."""
         return os.getppid() != self._process
 
     def leave(self, *, as_wanted: bool) -> None:
-        """Let the process in front end; ``as_wanted``: the job was to be started so.
+        """Lets the process in front end; ``as_wanted``: the job was to be started so.
 
         Harmless when repeated.
         """
@@ -69,9 +69,9 @@ class Front:
 
 
 def fork_behind(interrupted: int) -> Front:
-    """Fork; returns in the child alone. The process in front ends with the child's exit code, or before it.
+    """Forks; returns in the child alone. The process in front ends with the child's exit code, or before it.
 
-    ``interrupted`` is its exit code where the run goes on without it, and not as it was started to.
+    ``interrupted`` is its exit code where the run goes on without it, unless it was started to do so.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -85,9 +85,9 @@ def fork_behind(interrupted: int) -> Front:
 
 
 def _hear_of_parents_end(number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends; 0: none.
+    """Has the kernel send this process a signal when its parent ends; 0: none.
 
-    Elsewhere than on Linux there is no such thing: there a driver whose front is killed goes on drawing.
+    Only Linux can. Elsewhere a driver goes on drawing after its front was killed.
     """
     if sys.platform == "linux":
         import ctypes
@@ -117,7 +117,7 @@ def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:
 
 
 def redirect(streams: Sequence[int], log: Path | None) -> None:
-    """Have ``streams`` of this process lead to ``log`` (None: nowhere), standard input to nothing."""
+    """Redirects ``streams`` of this process to ``log`` (None: nowhere), and standard input to nothing."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
         out = nowhere if log is None else os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -130,7 +130,7 @@ def redirect(streams: Sequence[int], log: Path | None) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether this process is in the foreground of the terminal that is its standard input."""
+    """Tells whether this process is in the foreground of the terminal that is its standard input."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -138,12 +138,12 @@ def has_terminal() -> bool:
 
 
 def log_of(run: Run) -> Path:
-    """Where a run writes that has no terminal."""
+    """Returns the file that a run without a terminal writes to."""
     return run.folder / "launch.log"
 
 
 def note(run: Run, why: str) -> None:
-    """Put on record that the run goes on without a terminal, for ``status`` to say."""
+    """Records that the run goes on without a terminal, for ``status`` to show."""
     ledger = run.ledger()
     try:
         ledger.note(NOTE, why)
@@ -153,7 +153,7 @@ def note(run: Run, why: str) -> None:
 
 
 def noted(run: Run) -> str | None:
-    """Why a run goes on without a terminal; None where it has one, or never had any."""
+    """Returns why a run goes on without a terminal; None where it has one, or never had any."""
     ledger = run.ledger()
     try:
         return ledger.noted(NOTE)

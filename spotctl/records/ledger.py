@@ -1,7 +1,7 @@
-"""The ledger of one run: every fact and every command, in order, durable before any effect.
+"""Keeps the ledger of one run: every fact and every command, in order, durable before any effect.
 
-SQLite in WAL mode with ``synchronous=FULL``: what ``commit`` returned from survives SIGKILL and power
-loss. One process writes (the run's lock sees to that); any number may read, and leave requests, at any
+SQLite in WAL mode with ``synchronous=FULL``: once ``commit`` has returned, its entries survive SIGKILL and
+power loss. One process writes (the run's lock sees to that); any number may read, and leave requests, at any
 time: the file is only locked within ``commit``.
 """
 
@@ -20,7 +20,10 @@ from spotctl.control.entries import Command, Entry
 from spotctl.errors import LedgerError
 from spotctl.timesource import wall_clock
 
-_SCHEMA: Final = """
+_VERSION: Final = 2
+"""Counts up whenever what entries, terms or settings hold changes: no version reads another one's records."""
+_SCHEMA: Final = f"""
+PRAGMA user_version = {_VERSION};
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
@@ -37,7 +40,7 @@ _COMMANDS: Final = tuple(cls.__name__ for cls in get_args(Command))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An entry as it stands in the ledger. ``recorded``: wall clock, seconds since the epoch."""
+    """Holds an entry as it stands in the ledger. ``recorded``: wall clock, seconds since the epoch."""
 
     number: int
     entry: Entry
@@ -49,7 +52,7 @@ class Row:
 
 
 class Ledger:
-    """Open with ``Ledger.at(path)``; ``Ledger.in_memory()`` for worlds that have nothing to lose."""
+    """Reads and writes a ledger: ``Ledger.at(path)``, or ``Ledger.in_memory()`` where nothing can be lost."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._db = connection
@@ -60,9 +63,9 @@ class Ledger:
 
     @classmethod
     def at(cls, path: Path) -> Ledger:
-        """Open or create. Raises LedgerError where the file is no ledger or cannot be opened.
+        """Opens or creates a ledger. Raises LedgerError where the file is no ledger or cannot be opened.
 
-        A new ledger appears under its name when it is complete: whoever finds it can read it.
+        A new ledger appears under its name when it is complete, so every process that finds it can read it.
         """
         try:
             if not path.exists():
@@ -81,18 +84,18 @@ class Ledger:
         return int(self._db.execute("SELECT coalesce(max(number), 0) FROM entries").fetchone()[0])
 
     def append(self, entry: Entry) -> int:
-        """Add one entry; its number. Nobody sees it, and nothing keeps it, before ``commit``."""
+        """Adds one entry and returns its number. Nobody sees it, and nothing keeps it, before ``commit``."""
         number, (kind, body) = self._next, encode_entry(entry)
         self._entries.append((number, entry.at, kind in _COMMANDS, kind, body, wall_clock()))
         self._next += 1
         return number
 
     def note(self, key: str, value: str) -> None:
-        """A fact about the recording itself (message numbers, sources), to be committed with the entries."""
+        """Adds a fact about the recording itself (message numbers, sources), committed with the entries."""
         self._notes.append((key, value))
 
     def commit(self) -> None:
-        """Make everything since the last commit durable, all of it or none. Raises LedgerError if not."""
+        """Makes everything since the last commit durable, all of it or none. Raises LedgerError if not."""
         if not self._entries and not self._notes:
             return
         try:
@@ -116,7 +119,7 @@ class Ledger:
                 self._db.execute("ROLLBACK")
 
     def noted(self, key: str) -> str | None:
-        """Raises LedgerError where it cannot be read."""
+        """Returns a note, None where there is none. Raises LedgerError where it cannot be read."""
         try:
             row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
@@ -124,7 +127,7 @@ class Ledger:
         return None if row is None else str(row[0])
 
     def rows(self, after: int = 0) -> Iterator[Row]:
-        """All rows with a number above ``after``. Raises LedgerError for an unreadable one."""
+        """Yields all rows with a number above ``after``. Raises LedgerError for an unreadable one."""
         asked = "SELECT number, type, body, recorded FROM entries WHERE number > ? ORDER BY number"
         try:
             for number, kind, body, recorded in self._db.execute(asked, (after,)):
@@ -139,7 +142,7 @@ class Ledger:
         return tuple(row.entry for row in self.rows())
 
     def last(self) -> tuple[Instant, float] | None:
-        """(nominal time, wall clock) of the last entry; None while the ledger is empty."""
+        """Returns (nominal time, wall clock) of the last entry; None while the ledger is empty."""
         asked = "SELECT at, recorded FROM entries ORDER BY number DESC LIMIT 1"
         try:
             row = self._db.execute(asked).fetchone()
@@ -148,7 +151,7 @@ class Ledger:
         return None if row is None else (Instant(row[0]), float(row[1]))
 
     def has(self, kind: str) -> bool:
-        """Whether an entry of that type is on record. Raises LedgerError where it cannot be read."""
+        """Tells whether an entry of that type is on record. Raises LedgerError where it cannot be read."""
         asked = "SELECT 1 FROM entries WHERE type = ? LIMIT 1"
         try:
             return self._db.execute(asked, (kind,)).fetchone() is not None
@@ -156,9 +159,9 @@ class Ledger:
             raise self._unreadable(error) from error
 
     def ask(self, what: str) -> None:
-        """Leave a request for the process that runs the job. May be called by any process.
+        """Leaves a request for the process that runs the job. Any process may call it.
 
-        Raises LedgerError where it cannot be written down.
+        Raises LedgerError where it cannot be written.
         """
         try:
             self._db.execute("INSERT INTO asks (what, asked) VALUES (?, ?)", (what, wall_clock()))
@@ -168,7 +171,7 @@ class Ledger:
             ) from error
 
     def asks(self, after: int) -> tuple[tuple[int, str], ...]:
-        """Requests with a number above ``after``. Raises LedgerError where they cannot be read."""
+        """Returns requests with a number above ``after``. Raises LedgerError where they cannot be read."""
         asked = "SELECT number, what FROM asks WHERE number > ? ORDER BY number"
         try:
             return tuple(self._db.execute(asked, (after,)))
@@ -183,7 +186,7 @@ class Ledger:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make durable what files ``folder`` has, by which names."""
+    """Makes durable which files ``folder`` has, and their names."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -196,16 +199,23 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("SELECT number FROM entries LIMIT 1")
+        written_by = connection.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.Error:
         connection.close()
         raise
+    if written_by != _VERSION:
+        connection.close()
+        raise LedgerError(
+            f"{path} was written by another version of spotctl (format {written_by}, this one reads "
+            f"{_VERSION}): use that version for its run, or remove {path.parent} to forget it"
+        )
     return connection
 
 
 def _create(path: Path) -> None:
-    """An empty ledger at ``path``, durable and whole.
+    """Creates an empty ledger at ``path``, durable and whole.
 
-    Made aside, since SQLite does not wait for readers when it turns to WAL, but fails.
+    It is made aside, since SQLite does not wait for readers when it turns to WAL, but fails.
     """
     partial = path.with_name("ledger.partial.db")
     partial.unlink(missing_ok=True)

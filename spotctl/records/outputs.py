@@ -1,4 +1,4 @@
-"""What came of a job: its model, put where the job wants it, or its newest checkpoint."""
+"""Puts a job's results where the job wants them: its model, or its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs ne
     from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint
 
 LATEST: Final = "latest"
-"""Within an output: leads to what the newest run has put there."""
+"""Name within an output that leads to the newest run's result."""
 
 
 class NotKept(Exception):
-    """A model that is trained cannot be put where its job wants it; the message says where it is instead."""
+    """Reports that a trained model cannot be put where its job wants it; the message says where it is
+    instead.
+    """
 
 
 def check_output(output: str) -> None:
-    """Raises JobError unless files can be written to ``output``: afterwards the work has been paid for."""
+    """Raises JobError unless files can be written to ``output``: afterwards the work would be paid for."""
     try:
         ObjectFolder(output).check_writable()
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise errors of their own
         raise JobError("output", f"{output} cannot be written to: {_told(error)}") from error
     if "://" not in output and (Path(output) / LATEST).is_dir() and not (Path(output) / LATEST).is_symlink():
         raise JobError(
@@ -38,15 +40,16 @@ def check_output(output: str) -> None:
 
 
 def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str:
-    """Writes the model of ``run`` below ``output``; its path. Raises NotKept where that cannot be.
+    """Writes the model of ``run`` below ``output``; returns its path. Raises NotKept where that fails.
 
-    Then it is in the folder ``instead``, if that can be. The model before it stays ``output``/latest until
-    this one is whole.
+    The model is then in the folder ``instead``, if it can be written there. ``output``/latest leads to the
+    model
+    before it until this one is whole.
     """
     place = f"{output.rstrip('/')}/{run}"
     try:
         kept = write_model(training, place)
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise errors of their own
         why = f"the work is done, but its model cannot be written to {place} ({_told(error)})"
         try:
             kept = write_model(training, str(instead))
@@ -55,7 +58,7 @@ def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str
         raise NotKept(f"{why}; it is in {kept}") from error
     try:
         point_latest(output, run)
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise errors of their own
         latest = f"{output.rstrip('/')}/{LATEST}"
         raise NotKept(
             f"the work is done and its model is in {kept}, but {latest} still leads to an earlier one, if to "
@@ -78,7 +81,7 @@ def write_model(training: JobFolder, place: str) -> str:
 
 
 def point_latest(output: str, run: str) -> None:
-    """Makes ``output``/latest lead to what ``run`` has put there.
+    """Makes ``output``/latest lead to the result of ``run``.
 
     It is a link; behind a URL, and on a file system without links, a file with the run's name.
     """
@@ -99,10 +102,12 @@ def point_latest(output: str, run: str) -> None:
 
 
 def keep_checkpoint(location: str, output: str, run: str) -> str:
-    """Where the newest whole checkpoint of the store at ``location`` is, "" where it has none.
+    """Returns where the newest whole checkpoint of the store at ``location`` is, "" where it has none.
 
-    It is there, or below ``output`` (a folder or a URL) in a folder of ``run`` where that is set. A copy that
-    cannot be made leaves the one in the store, and says so. Raises NotKept where the store cannot be read any
+    If ``output`` (a folder or a URL) is set, the checkpoint is copied below it, into a folder of ``run``. A
+    copy
+    that fails leaves the one in the store, and the text says so. Raises NotKept where the store cannot be
+    read any
     more.
     """
     from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
@@ -121,12 +126,14 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
         copied = copy_checkpoint(store, stored, f"{output.rstrip('/')}/{run}")
         point_latest(output, run)
         return copied
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise errors of their own
         return f"{kept} (not copied to {output}: {_told(error)})"
 
 
 def copy_checkpoint(store: CheckpointStore, stored: StoredCheckpoint, output: str) -> str:
-    """``output``/step-N as the program wrote it. Raises what the store and ``output`` do."""
+    """Copies a checkpoint to ``output``/step-N as the program wrote it. Raises what the store and ``output``
+    raise.
+    """
     if "://" not in output:
         Path(output).mkdir(parents=True, exist_ok=True)
         return str(store.restore(stored, Path(output)).path)
@@ -140,5 +147,5 @@ def copy_checkpoint(store: CheckpointStore, stored: StoredCheckpoint, output: st
 
 
 def _told(error: Exception) -> str:
-    """A system's own words, where there are any, without the file's name: the caller says it."""
+    """Returns the system's own words, where there are any, without the file's name: the caller names it."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

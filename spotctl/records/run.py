@@ -1,4 +1,4 @@
-"""Where runs live on this machine, who runs them now, and how they are found again.
+"""Finds runs on this machine: where they are kept, and which process runs each.
 
 ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
 ROOT/jobs/NAME/RUN/ledger.db     the record
@@ -6,7 +6,7 @@ ROOT/jobs/NAME/RUN/summary.json  of a run that ended: what ``status`` and ``repo
 ROOT/jobs/NAME/RUN/history.npz   prices and capacity known before the start, as decisions saw them
 ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
 
-Whoever only looks for runs, or whether they go on, imports nothing heavy here.
+Code that only looks for runs, or whether they go on, imports nothing heavy here.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     from spotctl.records.ledger import Ledger
 
 _ID: Final = "%Y%m%dT%H%M%SZ"
-"""Of runs: their order as text is that of time."""
+"""Format of run ids, whose order as text is that of time."""
 _ANY_ID: Final = f"{'[0-9]' * 8}T{'[0-9]' * 6}Z*"
 _LOOKS_TAKE_S: Final = 0.2
-"""More than enough for somebody who only looks whether a lock is held to let go of it."""
+"""Seconds; more than enough for a process that only checks a lock to let go of it."""
 
 
 class JobLocked(Exception):
-    """Another process runs this job now."""
+    """Raised where another process runs this job now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job: a folder."""
+    """Locates one run of a job: a folder."""
 
     folder: Path
 
     @property
     def name(self) -> str:
-        """The job's name."""
+        """Returns the job's name."""
         return self.folder.parent.name
 
     @property
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def training(self) -> Path:
-        """The folder of the elastic trainer (``agileml.job.JobFolder``)."""
+        """Returns the folder of the elastic trainer (``agileml.job.JobFolder``)."""
         return self.folder / "training"
 
     @property
@@ -80,11 +80,11 @@ class Run:
 
     @property
     def scoring_lock(self) -> Path:
-        """Held by the process that scores the run's model, when all else of the run is over."""
+        """Returns the lock of the process that scores the run's model, when all else of the run is over."""
         return self.folder / "scoring"
 
     def ledger(self) -> Ledger:
-        """The record, opened. Raises LedgerError where there is none."""
+        """Opens the record. Raises LedgerError where there is none."""
         from spotctl.records.ledger import Ledger
 
         if not self.ledger_path.exists():
@@ -92,9 +92,10 @@ class Run:
         return Ledger.at(self.ledger_path)
 
     def began(self) -> bool:
-        """Whether anything is on record: a process may die right after it made the folder.
+        """Tells whether anything is on record: a process may die right after it made the folder.
 
-        A record that cannot be read counts. There may be machines behind it, and whoever asks for it is told.
+        An unreadable record counts. There may be machines behind it, and a command about it reports the
+        error.
         """
         if self.summary_path.exists():
             return True
@@ -110,7 +111,7 @@ class Run:
             ledger.close()
 
     def state(self) -> State:
-        """The fold of the record, without estimates of evictions."""
+        """Returns the fold of the record, without estimates of evictions."""
         from pricing_data.model.market import PriceHistory
         from spotctl.control.drive import fold_entries
 
@@ -124,7 +125,7 @@ class Run:
         return fold_entries(entries, PriceHistory())
 
     def began_at(self) -> float:
-        """The wall clock of its first entry. Raises LedgerError where there is none."""
+        """Returns the wall clock of its first entry. Raises LedgerError where there is none."""
         ledger = self.ledger()
         try:
             first = next(ledger.rows(), None)
@@ -135,17 +136,17 @@ class Run:
         return first.recorded
 
     def died_of(self) -> str | None:
-        """Of what processes of its machines died over and over; None where none did."""
-        from agileml.node.agent.crash_reports import describe_last_death  # only who asks for it reads logs
+        """Returns why processes of its machines died over and over; None where none did."""
+        from agileml.node.agent.crash_reports import describe_last_death  # only this reads logs
 
         return describe_last_death(self.machines)
 
     def is_live(self) -> bool:
-        """Whether a process runs the job of this run now."""
+        """Tells whether a process runs the job of this run now."""
         return is_held(self.folder.parent / "lock")
 
     def ask(self, ask: UserRequest) -> None:
-        """Leave a request for the process that runs it."""
+        """Leaves a request for the process that runs it."""
         ledger = self.ledger()
         try:
             ledger.ask(ask.value)
@@ -153,20 +154,20 @@ class Run:
             ledger.close()
 
     def has_machines(self) -> bool:
-        """Whether any was ever started."""
+        """Tells whether any machine was ever started."""
         return self.machines.is_dir() and any(self.machines.iterdir())
 
     def discard(self) -> None:
-        """Forget the run: it was refused before any machine was asked for."""
-        from agileml.job import JobFolder  # only who refuses needs it
+        """Deletes the run, which was refused before any machine was requested."""
+        from agileml.job import JobFolder  # only a refusal needs it
 
-        JobFolder(self.training).remove_sockets()  # which are not below the run's folder
+        JobFolder(self.training).remove_sockets()  # sockets are not below the run's folder
         shutil.rmtree(self.folder)
 
     def save_history(self, history: PriceHistory, capacity: Observations | None = None) -> None:
-        """Keep what decisions knew before the start, so that the run can be resumed and checked.
+        """Saves what decisions knew before the start, so that the run can be resumed and checked.
 
-        Durable when this returns: the record that needs it begins after it.
+        It is durable on return: the record that needs it begins afterwards.
         """
         import numpy as np
 
@@ -189,14 +190,14 @@ class Run:
         sync_folder(self.folder)
 
     def load_history(self) -> PriceHistory:
-        """Prices before the start. Raises LedgerError where they cannot be read."""
+        """Loads prices before the start. Raises LedgerError where they cannot be read."""
         from pricing_data.model.market import PriceHistory, Series
 
         found = self._load("times", "prices")
         return PriceHistory.from_series({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
-        """What was seen of capacity before the start. Raises LedgerError where it cannot be read."""
+        """Loads observations of capacity before the start. Raises LedgerError where they cannot be read."""
         from pricing_data.model.capacity_spells import Observations, Spells
 
         found = self._load("spells")
@@ -222,7 +223,7 @@ class Run:
 
 
 def _after(run_id: str) -> str:
-    """The id of the second after that of another run."""
+    """Returns the id of the second after that of another run."""
     made = dt.datetime.strptime(run_id.partition("-")[0], _ID)
     return (made + dt.timedelta(seconds=1)).strftime(_ID)
 
@@ -232,33 +233,33 @@ def _key(market: Market) -> str:
 
 
 class Runs:
-    """All runs under one root folder."""
+    """Finds and creates runs under one root folder."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_root()
         self._jobs = self.root / "jobs"
 
     def all(self) -> tuple[Run, ...]:
-        """Every run that began, oldest first within each job."""
+        """Returns every run that began, oldest first within each job."""
         found = (Run(path.parent) for path in sorted(self._jobs.glob("*/*/ledger.db")))
         return tuple(run for run in found if run.began())
 
     def find(self, name: str) -> Run | None:
-        """The newest run of the job ``name``, or the run of that id."""
+        """Returns the newest run of the job ``name``, or the run of that id."""
         found = [run for run in self.all() if name in (run.name, run.id)]
         return found[-1] if found else None
 
     def unfinished(self, name: str) -> Run | None:
-        """The newest run of job ``name``, if it was never closed."""
+        """Returns the newest run of job ``name``, if it was never closed."""
         found = (Run(path.parent) for path in sorted((self._jobs / name).glob("*/ledger.db"), reverse=True))
         newest = next((run for run in found if run.began()), None)
         return newest if newest is not None and newest.state().closed is None else None
 
     def create(self, name: str) -> Run:
-        """A new, empty run of the job. Its id is the moment it was made, UTC, to the second.
+        """Creates an empty run of the job. Its id is the moment it was made, UTC, to the second.
 
-        Later than all others all the same where the clock was set back: the newest run is the one that is
-        gone on with, and whose machines are nobody's orphans.
+        Where the clock was set back it is still later than all others: the newest run is the one that is
+        resumed, and whose machines are nobody's orphans.
         """
         from spotctl.records.ledger import sync_folder
 
@@ -271,12 +272,12 @@ class Runs:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Be the one process that runs job ``name``. Raises JobLocked where another one does."""
+        """Makes this the one process that runs job ``name``. Raises JobLocked where another one does."""
         folder = self._jobs / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "lock").touch()
-        except FileNotFoundError:  # whoever held it last has removed it meanwhile
+        except FileNotFoundError:  # the last holder has removed it meanwhile
             pass
         except OSError as error:
             raise LedgerError(
@@ -291,22 +292,24 @@ class Runs:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the folder of a job that has no run, whose lock we hold: a refused launch leaves nothing."""
+    """Removes the folder of a job without runs, whose lock this process holds: a refused launch leaves
+    nothing.
+    """
     if [entry.name for entry in folder.iterdir()] == ["lock"]:
         (folder / "lock").unlink()
-        with suppress(OSError):  # other jobs have runs, or somebody begins one of this job just now
+        with suppress(OSError):  # other jobs have runs, or a process begins one of this job just now
             folder.rmdir()
             folder.parent.rmdir()
 
 
 def replays() -> Runs:
-    """All runs of the replay world."""
+    """Returns all runs of the replay world."""
     return Runs(default_root() / "replays")
 
 
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
-    """Be the one who holds ``lock``. Raises JobLocked, with its folder's name, where another one does."""
+    """Holds ``lock`` alone. Raises JobLocked, with its folder's name, where another process does."""
     until = stopwatch() + _LOOKS_TAKE_S
     while True:
         with _opened(lock) as file:
@@ -322,12 +325,12 @@ def held(lock: Path) -> Iterator[None]:
 def _opened(lock: Path) -> IO[str]:
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # its folder was removed by whoever held the lock last
+        with suppress(FileNotFoundError):  # the last holder of the lock removed its folder
             return lock.open("a")
 
 
 def _is_still(file: IO[str], lock: Path) -> bool:
-    """Whether ``file`` is what ``lock`` names: whoever held it last may have removed it."""
+    """Tells whether ``file`` is still what ``lock`` names: its last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), lock.stat())
     except FileNotFoundError:
@@ -335,10 +338,10 @@ def _is_still(file: IO[str], lock: Path) -> bool:
 
 
 def is_held(lock: Path) -> bool:
-    """Looks by sharing the lock for a moment: others who look share it too, whoever wants it tries again."""
+    """Tells whether a lock is held, by sharing it for a moment: checks share it, and its users try again."""
     if not lock.exists():
         return False
-    with lock.open("r") as file:  # whoever may only look may look
+    with lock.open("r") as file:  # reading is enough, as a user without write access may check
         return not _taken(file, fcntl.LOCK_SH)
 
 

@@ -1,8 +1,8 @@
-"""Summaries of runs: as they were kept when a run has ended, else from the fold of its ledger.
+"""Summarises runs: from the file of a run that has ended, else from the fold of its ledger.
 
 RUN/summary.json holds the summary of a run that ended, beside its ledger. It is made when the run ends, or by
-whoever asks for it first. It is used only where its version, its checksum and the stamp of the ledger that it
-was made of are right, else made anew. So the ledger stays the only truth, and nothing is lost with the file.
+the first command that needs it. It is used only where its version, its checksum and the stamp of its ledger
+are right, else made anew. So the ledger stays the only truth, and nothing is lost with the file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from spotctl.control.state import State
 
 UNATTENDED: Final = "unattended"
-"""A run that has not ended, and that no process drives."""
+"""The state of a run that has not ended, and that no process drives."""
 
 
 def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
-    """Returns what is known of each run; and of those whose record cannot be read, what is wrong."""
+    """Returns a summary of each run, and what is wrong with those whose record cannot be read."""
     found, failures = {}, []
     for run in runs:
         try:
@@ -48,19 +48,19 @@ def summary_of(run: Run) -> RunSummary:
 
 
 def keep_summary(run: Run, state: State) -> None:
-    """Keep the summary of a run that has just ended as ``state``, so that nobody has to fold its ledger."""
+    """Stores the summary of a run that has just ended as ``state``, so that its ledger need not be folded."""
     from spotctl.report.summarize import summarize
 
     if state.closed is None:
         return
-    with suppress(SpotctlError):  # the run has ended all the same: whoever asks next is told what is wrong
+    with suppress(SpotctlError):  # the run has ended all the same: the next command reports the error
         stamp = _stamp(run)
         _keep(run, summarize(state, run.began_at(), run_status(run, state)), stamp)
 
 
 def fold_summary(run: Run) -> RunSummary:
-    """Returns the summary of a run from its ledger, and keeps it where the run has ended."""
-    from spotctl.report.summarize import summarize  # folding takes all of the core: only where it must be
+    """Returns the summary of a run from its ledger, and stores it where the run has ended."""
+    from spotctl.report.summarize import summarize  # folding loads all of the core: only where needed
 
     stamp = _stamp(run)
     state, began = run.state(), run.began_at()
@@ -71,7 +71,7 @@ def fold_summary(run: Run) -> RunSummary:
 
 
 def run_status(run: Run, state: State) -> dict[str, Any]:
-    """Returns a run's object of ``status --json``, with what its processes say while it goes on."""
+    """Returns a run's object of ``status --json``, with what its processes report while it goes on."""
     from spotctl.report.status import status_document
 
     overdue = [
@@ -93,7 +93,7 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
 
 
 def waits_of(run: Run, state: State) -> tuple[RecordedStall, ...]:
-    """Returns what processes of its machines take longer over than ever, as they say themselves."""
+    """Returns what processes of its machines take unusually long over, as they report themselves."""
     from agileml.node.agent.watchdog import recorded_stalls
 
     live = {instance.name for instance in state.live_instances()}
@@ -101,40 +101,40 @@ def waits_of(run: Run, state: State) -> tuple[RecordedStall, ...]:
 
 
 def waited_s(wait: RecordedStall) -> float:
-    """Returns for how many seconds of the wall clock it has been waited."""
+    """Returns how long the wait has lasted, in seconds of the wall clock."""
     return max(0.0, wall_clock() - wait.since)
 
 
 def standing(run: Run, state: State) -> str:
-    """In a word: what became of the run, or what it is doing."""
+    """Returns one word for what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
     return state.phase.value if run.is_live() else UNATTENDED
 
 
 def lease_ends(run: Run, state: State) -> Instant | None:
-    """Returns when machines that nobody drives end themselves, or did; None where somebody drives."""
+    """Returns when machines that no process drives end themselves, or did; None where one drives them."""
     if state.closed is not None or run.is_live():
         return None
-    from agileml.node.hosts.nominal_time import lapses_at  # only of runs that were left
+    from agileml.node.hosts.nominal_time import lapses_at  # only for runs that were left
 
     at = lapses_at(run.training)
     return None if at is None or not math.isfinite(at) else Instant(int(at))
 
 
 def died_of(run: Run, state: State) -> str | None:
-    """What the processes of a run that failed died of."""
+    """Returns why the processes of a failed run died."""
     return run.died_of() if state.closed is not None and state.closed.outcome.value == "failed" else None
 
 
 def _stamp(run: Run) -> list[int]:
-    """Changes with the ledger."""
+    """Returns size and time of the ledger, which change with it."""
     found = run.ledger_path.stat()
     return [found.st_size, found.st_mtime_ns]
 
 
 def _kept(run: Run) -> RunSummary | None:
-    """None where there is none, or where it cannot be relied on."""
+    """Loads a stored summary; None where there is none, or where it cannot be trusted."""
     try:
         head, _, body = run.summary_path.read_bytes().partition(b"\n")
         if json.loads(head) != [VERSION, zlib.crc32(body), *_stamp(run)]:
@@ -142,7 +142,7 @@ def _kept(run: Run) -> RunSummary | None:
         summary = RunSummary.parse(json.loads(body))
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    # homes are moved and copied
+    # The path is set anew, since homes are moved and copied.
     return replace(summary, status={**summary.status, "ledger": str(run.ledger_path)})
 
 
@@ -153,6 +153,6 @@ def _keep(run: Run, summary: RunSummary, stamp: list[int]) -> None:
     try:
         partial.write_bytes(head + b"\n" + body)
         partial.replace(run.summary_path)
-    except OSError:  # whoever may only read, or has no room left, folds again next time
+    except OSError:  # without write access or room the next command folds again
         with suppress(OSError):
             partial.unlink()

@@ -1,14 +1,14 @@
-"""Cut input, shared between runs: each content is cut once, whoever launches it how often (decision 40).
+"""Shares cut input between runs: each content is cut once, however often it is launched (decision 40).
 
 ROOT/inputs/KEY/           shards and all else that agileml.data.shards reads, whole
 ROOT/inputs/KEY/about.json what it was cut from, and how large it is; touched when a run takes it
 ROOT/inputs/KEY.part/      one that is being cut, or was when its process was killed
-ROOT/inputs/KEY.lock       held by who cuts it or removes it
+ROOT/inputs/KEY.lock       held while the input is cut or removed
 ROOT/inputs/digests.json   digests of files that have not changed since
 ROOT/jobs/NAME/RUN/input   the KEY that a run uses: written first, so that nobody removes it
 
 KEY follows from the content of the data, the columns, the application's source and arguments, and the number
-of shards: whatever cutting depends on.
+of shards: all that cutting depends on.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut 
     from agileml.model_shape import Shape
 
 CLAIM: Final = "input"
-"""Within a run's folder: the key of the input that it uses."""
+"""File within a run's folder that has the key of the input it uses."""
 _ABOUT: Final = "about.json"
 _LOOK_EVERY_S: Final = 0.1
 _MOST_DIGESTS: Final = 2000
-"""Files whose digest is remembered, the latest."""
+"""Number of files whose digest is remembered, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptInput:
-    """One cut input. ``used_at``: when a run last took it, in seconds since the epoch."""
+    """Describes one cut input. ``used_at``: when a run last took it, in seconds since the epoch."""
 
     key: str
     folder: Path
@@ -54,7 +54,7 @@ class KeptInput:
 
 
 class InputStore:
-    """All cut inputs below one root."""
+    """Stores all cut inputs below one root."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "inputs"
@@ -62,9 +62,10 @@ class InputStore:
     def cut(
         self, job: TrainingJob, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
     ) -> tuple[str, Shape]:
-        """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it where nobody has.
+        """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it unless it is cut
+        already.
 
-        The run claims it first. ``check`` is called now and then and may raise to give up. Raises
+        The run claims it first. It calls ``check`` now and then, which may raise to give up. Raises
         ApplicationError where the input is not what the application expects, or changes meanwhile.
         """
         from agileml.data.shards import ShardReader
@@ -80,7 +81,7 @@ class InputStore:
                 if not (place / _ABOUT).exists():
                     self._cut(job, source, key, before, check)
             except BaseException:
-                (self.folder / f"{key}.lock").unlink()  # nothing is left of what was refused
+                (self.folder / f"{key}.lock").unlink()  # a refused input leaves nothing
                 raise
             os.utime(place / _ABOUT)
             self._remember(before)
@@ -89,7 +90,7 @@ class InputStore:
     def _cut(
         self, job: TrainingJob, source: str, key: str, before: Fingerprints, check: Callable[[], None]
     ) -> None:
-        """Cuts aside, and puts it in its place when it is whole and on the disk."""
+        """Cuts aside, and moves the result into its place when it is whole and on the disk."""
         from agileml.api import ApplicationError
         from agileml.data.fingerprints import changed_since
         from agileml.data.sharding import cut_input
@@ -120,24 +121,24 @@ class InputStore:
                 used_at = about.stat().st_mtime
                 size = sum(file.stat().st_size for file in about.parent.iterdir())
             except (OSError, ValueError):
-                continue  # it is being removed
+                continue  # another process is removing it
             found.append(KeptInput(about.parent.name, about.parent, str(told["data"]), size, used_at))
         return [kept for kept in found if not kept.folder.suffix]
 
     def users(self, key: str) -> int:
-        """Returns how many runs on record use, or used, an input."""
+        """Counts the runs on record that use, or used, an input."""
         claims = self.folder.parent.glob(f"jobs/*/*/{CLAIM}")
         return sum(claim_of(claim.parent) == key for claim in claims)
 
     def remains(self) -> list[Path]:
-        """Returns what processes have left that were killed while they cut or removed."""
+        """Returns folders left by processes that were killed while they cut or removed."""
         found = [*self.folder.glob("*.part"), *self.folder.glob("*.gone")]
         return [folder for folder in found if not self._is_locked(folder.stem)]
 
     def remove(self, key: str, needed: Callable[[], bool]) -> bool:
-        """Removes one that is not ``needed``, which is asked when nobody can begin to use it any more.
+        """Removes an input unless ``needed()``, which is asked when no run can begin to use it any more.
 
-        Returns False where it is: a launch has claimed it or cuts it now.
+        Returns False where it is needed: a launch has claimed it or cuts it now.
         """
         with self._opened(key) as lock:
             if not (_taken(lock) and self._is_named(key, lock)) or needed():
@@ -152,11 +153,11 @@ class InputStore:
             (self.folder / f"{key}.lock").unlink(missing_ok=True)
         return True
 
-    # ---- who cuts and who removes ----------------------------------------------------------------
+    # ---- locks ---------------------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
-        """Waits until nobody else cuts or removes this input."""
+        """Waits until no other process cuts or removes this input."""
         try:
             while True:
                 with self._opened(key) as lock:
@@ -167,7 +168,7 @@ class InputStore:
                 sleep(_LOOK_EVERY_S)
         finally:
             with suppress(OSError):
-                self.folder.rmdir()  # if there is nothing in it
+                self.folder.rmdir()  # fails unless it is empty
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[IO[str]]:
@@ -175,14 +176,16 @@ class InputStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 opened = (self.folder / f"{key}.lock").open("a")
-            except FileNotFoundError:  # who cut nothing has just removed the empty folder
+            except FileNotFoundError:  # a process that cut nothing has just removed the empty folder
                 continue
             break
         with opened as lock:
             yield lock
 
     def _is_named(self, key: str, lock: IO[str]) -> bool:
-        """Whether the lock is still the one that others will open: removing an input removes its lock."""
+        """Tells whether the lock is still the one that others will open: removing an input removes its
+        lock.
+        """
         try:
             return os.stat(self.folder / f"{key}.lock").st_ino == os.fstat(lock.fileno()).st_ino
         except FileNotFoundError:
@@ -197,7 +200,7 @@ class InputStore:
     # ---- contents --------------------------------------------------------------------------------
 
     def _fingerprint(self, source: str, check: Callable[[], None]) -> Fingerprints:
-        """Remembers digests, so that a large file is read for its digest once."""
+        """Fingerprints an input, and reads a large file for its digest only once."""
         from agileml.data.fingerprints import fingerprint_input
 
         remembered = self._digests()
@@ -228,7 +231,7 @@ class InputStore:
 
 
 def claim_of(run_folder: Path) -> str | None:
-    """Returns the key of the input that a run uses; None of one that has none."""
+    """Returns the key of the input that a run uses; None for a run without one."""
     try:
         return (run_folder / CLAIM).read_text().strip()
     except FileNotFoundError:
@@ -257,9 +260,9 @@ def _source_of(job: TrainingJob) -> list[str]:
 
 
 def source_of_application(reference: str, program: Path | None) -> list[str]:
-    """Names the source of an application that was loaded, and of the modules beside it that it imports.
+    """Returns the source of a loaded application, and of the modules beside it that it imports.
 
-    ``program``: what it was loaded from, where that is a file and not a module.
+    ``program``: the file it was loaded from, if that is not a module.
     """
     from agileml.data.fingerprints import digest_of_package
 
@@ -275,7 +278,7 @@ def source_of_application(reference: str, program: Path | None) -> list[str]:
 
 
 def _is_beside(file: Path, folder: Path) -> bool:
-    """Whether it is a module of the user's own below ``folder``, and not installed there."""
+    """Tells whether a file is the user's own module below ``folder``, and not installed there."""
     installed = "site-packages" in file.parts
     return folder in file.parents and file.suffix == ".py" and not installed and file.is_file()
 

@@ -1,17 +1,17 @@
-"""Prices of large recorded files, kept as arrays once they were read: reading text again takes seconds.
+"""Caches prices of large recorded files as arrays: reading the text again takes seconds.
 
-ROOT/cache/prices/FILE.prices    what reading the file gave, of all its markets
+ROOT/cache/prices/FILE.prices    the result of reading the file, for all its markets
 
-FILE stands for the file's path, size, time and inode and for the source of the modules that read it: neither
-a changed file nor a changed reader is answered with what was kept. A file that was changed a moment ago is
-not kept, since another change may leave its time as it is. Nothing else depends on these files: what cannot
-be read is made anew, and the oldest go when there is too much.
+FILE stands for the file's path, size, time and inode and for the source of the modules that read it: a cached
+result answers for neither a changed file nor a changed reader. A file that was changed a moment ago is
+not cached, since another change may leave its time as it is. Nothing else depends on these files: an
+unreadable one is made anew, and the oldest go when there is too much.
 
     8 bytes      length of the head, little-endian
     head         JSON: counts and findings by market, and where each array is
     arrays       each at a multiple of 64 bytes
 
-The arrays are mapped into memory and not read: of a thousand markets only those cost that a job may use.
+The arrays are mapped into memory and not read: of a thousand markets only those cost time that a job may use.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from spotctl.home import default_root
 from spotctl.timesource import wall_clock
 
 SMALLEST: Final = 200_000
-"""Bytes; a smaller file is read as quickly as what would be kept of it is found."""
+"""Bytes; reading a smaller file is as quick as finding its cached result."""
 MOST: Final = 512 * 2**20
 """Bytes that are kept in all."""
 _SETTLED_S: Final = 2.0
-"""A file that was changed within so long before may be changed again within the resolution of its time."""
+"""A file that was changed less than this before may change again within the resolution of its time."""
 _ARRAYS: Final = (
     *("times", "prices", "ends", "delisted", "delisted_ends"),
     *("taken", "used", "heartbeats", "duplicates", "unlisted", "first", "last"),
 )
-"""Those of a ``SortedFile``."""
+"""Arrays of a ``SortedFile``."""
 _HEAD: Final = struct.Struct("<Q")
 _ALIGNED: Final = 64
 _ROOM_FOR_PLACES: Final = 100 * (len(_ARRAYS) + 1)
@@ -59,7 +59,9 @@ _ROOM_FOR_PLACES: Final = 100 * (len(_ARRAYS) + 1)
 
 
 def read_bundled_once(only: Filter) -> Recording:
-    """As ``bundled_market``. Nothing is kept before there is a home: to look at a plan makes none."""
+    """Reads the bundled market through the cache. Nothing is cached before there is a home: a plan makes
+    none.
+    """
     if not default_root().exists():
         return bundled_market(only=only)
     found = read_trace_once(BUNDLED, only, label=BUNDLED_LABEL)
@@ -69,7 +71,7 @@ def read_bundled_once(only: Filter) -> Recording:
 def read_trace_once(
     path: Path, only: Filter, folder: Path | None = None, label: str | None = None
 ) -> Recording:
-    """As ``read_trace``, from what was kept in ``folder`` where that is of this file. Raises TraceError."""
+    """Reads a trace, from the cache in ``folder`` where that has this file. Raises TraceError."""
     folder = default_root() / "cache" / "prices" if folder is None else folder
     name, label = _name(path), label or str(path)
     if name is None:
@@ -77,13 +79,13 @@ def read_trace_once(
     kept = _load(folder / f"{name}.prices", label)
     if kept is None:
         kept = sort_markets(read_rows(path, label=label))
-        if _name(path) == name:  # else it changed meanwhile
+        if _name(path) == name:  # otherwise the file changed meanwhile
             _keep(folder / f"{name}.prices", kept)
     return kept.pick_markets(only)
 
 
 def _name(path: Path) -> str | None:
-    """What stands for the file; None where nothing is kept of it, or it is not there."""
+    """Returns the name of the file's cached result; None where it is not cached, or does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -96,14 +98,14 @@ def _name(path: Path) -> str | None:
 
 @cache
 def _reader() -> str:
-    """Of the source of all that has a part in reading a file."""
+    """Returns a digest of the source of all modules that take part in reading a file."""
     modules = (csv_columns, large_csv, layouts, market, quality, traces)
     source = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
     return hashlib.sha256(source + Path(__file__).read_bytes()).hexdigest()
 
 
 def _load(path: Path, label: str) -> SortedFile | None:
-    """Returns what was kept, its arrays read-only; None where nothing was, or it is damaged."""
+    """Returns a cached file, its arrays read-only; None where there is none, or it is damaged."""
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -126,7 +128,7 @@ def _load(path: Path, label: str) -> SortedFile | None:
             rows_read=told["rows_read"],
             **arrays,
         )
-        os.utime(path)  # so that the oldest is what nobody uses
+        os.utime(path)  # so that the oldest file is the least used one
     except (OSError, ValueError, TypeError, KeyError, struct.error):
         return None
     return found
@@ -159,7 +161,7 @@ def _keep(path: Path, found: SortedFile) -> None:
             file.truncate(size)
         partial.replace(path)
         prune(path.parent)
-    except OSError:  # no room, or not ours to write: it is read from the text the next time too
+    except OSError:  # no room, or no permission: the text is read again next time
         with suppress(OSError):
             partial.unlink()
 
@@ -169,7 +171,7 @@ def _examples(found: FlawFinding) -> list[tuple[int, str]]:
 
 
 def _head(told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[bytes, dict[str, int], int]:
-    """The head of a file, padded so that it says where arrays begin; these places, and the file's size."""
+    """Returns a file's head, padded and with the arrays' places; those places, and the file's size."""
     room = len(json.dumps(told)) + _ROOM_FOR_PLACES
     begins, end = {}, _HEAD.size + room
     for name, array in arrays.items():
@@ -181,7 +183,7 @@ def _head(told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> tuple
 
 
 def prune(folder: Path, most: int = MOST) -> None:
-    """Remove what was used longest ago, until the rest is no more than ``most`` bytes."""
+    """Removes the least recently used files, until the rest is no more than ``most`` bytes."""
     kept = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda one: -one[0].st_mtime_ns)
     size = 0
     for found, path in kept:

@@ -1,10 +1,10 @@
-"""The two baselines that a run, or a plan, is compared with: the same work on demand (decision 34). Pure.
+"""Computes the two baselines for a run, or a plan: the same work on demand (decision 34). Pure.
 
     as fast     the cheapest footprint on demand that is done in no more time than the run took
     cheapest    the cheapest one of all, within the job's deadline where it has one
 
-Both are of one type, in any count that the job allows, by the run's own rules. Whoever says what was saved
-compares with the cheaper of the two.
+Both are of one type, in any count that the job allows, by the run's own rules. Savings are relative to the
+cheaper of the two.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from spotctl.report.summary import AS_FAST, CHEAPEST
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Both ways to have done the same work on demand."""
+    """Holds both ways to have done the same work on demand."""
 
     as_fast: Rental | None
     """None where no machines on demand that the job allows are as fast."""
     cheapest: Rental
     deadline_s: float
-    """From the request; infinite where there is none."""
+    """Seconds from the request; infinite where there is none."""
     pace: float
     """Work done per work that the run's machines would have done at nominal speed."""
 
     def keeps_deadline(self, rental: Rental) -> bool:
-        """Whether a way is done within the deadline; where ``cheapest`` is not, no machines on demand are."""
+        """Tells whether a way meets the deadline; if ``cheapest`` does not, no machines on demand do."""
         return rental.finish_s <= self.deadline_s
 
     @property
     def headline(self) -> str:
-        """The name of the cheaper one: what was saved is said of it."""
+        """Returns the name of the cheaper one, to which savings are relative."""
         dearer = self.as_fast is None or self.cheapest.cost <= self.as_fast.cost
         return CHEAPEST if dearer else AS_FAST
 
     @property
     def rental(self) -> Rental:
-        """The cheaper one."""
+        """Returns the cheaper one."""
         return self.named[self.headline]
 
     @property
     def named(self) -> Mapping[str, Rental]:
-        """Those that there are, by name."""
+        """Returns those that there are, by name."""
         found = {} if self.as_fast is None else {AS_FAST: self.as_fast}
         return {**found, CHEAPEST: self.cheapest}
 
@@ -90,8 +90,9 @@ def find_baselines(
 ) -> Baselines | None:
     """Returns both baselines for ``core_seconds`` of work that takes ``took_s`` from the start of the job.
 
-    ``machine_speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so
-    that billing steps are paid to their end; parts of it are paid for as parts. None where nothing would be
+    ``speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so
+    that billing steps are paid to their end; parts of a job pay for parts of steps. None where nothing would
+    be
     done.
     """
     types = _machine_types(terms, speeds, whole=whole)
@@ -105,7 +106,7 @@ def find_baselines(
 
 
 def _machine_types(terms: RunSpec, speeds: Mapping[str, float], *, whole: bool) -> tuple[MachineType, ...]:
-    """Each type that the job may use, where it is cheapest on demand."""
+    """Returns each type that the job may use, in the market where it is cheapest on demand."""
     found: dict[tuple[str, str], MachineType] = {}
     for tradable in (*terms.spot, terms.reliable):
         market, rules = tradable.market, tradable.rules or terms.rules

@@ -1,4 +1,4 @@
-"""The final object of ``launch --json`` (schema ``spotctl.launch/1``)."""
+"""Builds the final object of ``launch --json`` (schema ``spotctl.launch/1``)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SCHEMA = "spotctl.launch/1"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The model's quality beside a trusted solver's on the same data, where the application has one."""
+    """Holds the model's quality beside a trusted solver's on the same data, where the application has one."""
 
     metric: str
     value: float
     reference: float | None
     reference_name: str | None
     reference_note: str | None = None
-    """Why there is no reference, or one that had not converged."""
+    """Why there is no reference, or only one that had not converged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Why the quality of a model that was saved cannot be said: its input is gone, say."""
+    """Says why the quality of a saved model is unknown: its input is gone, say."""
 
     why: str
 
@@ -45,9 +45,10 @@ def final_object(
     left: int,
     died_of: str | None = None,
 ) -> dict[str, Any]:
-    """What scripts read of a finished run. ``left``: instances that still run, as counted after the end.
+    """Returns what scripts read of a finished run. ``left``: instances that still run, as counted after the
+    end.
 
-    ``died_of``: what processes of its machines died of over and over, which matters where the job failed.
+    ``died_of``: why processes of its machines died over and over, which matters where the job failed.
     """
     closed = state.closed
     if closed is None:
@@ -108,14 +109,16 @@ def final_object(
 
 
 def with_score(final: Mapping[str, Any], score: Score | Unscored) -> dict[str, Any]:
-    """Returns the final object with what scoring its model came to."""
+    """Returns the final object with the result of scoring its model."""
     if isinstance(score, Unscored):
         return {**final, "not_scored": score.why}
     return {**final, "objective": asdict(score)}
 
 
 def cost_document(money: Account) -> dict[str, Any]:
-    """What was paid. ``on_demand_baseline``: the cheaper baseline, of which ``savings_fraction`` is said."""
+    """Returns what was paid. ``on_demand_baseline``: the cheaper baseline, of which ``savings_fraction`` is a
+    share.
+    """
     spending = money.spending
     return {
         "total": format_micros(spending.total),
@@ -128,7 +131,7 @@ def cost_document(money: Account) -> dict[str, Any]:
 
 
 def _headline(money: Account) -> dict[str, Any] | None:
-    """The cheaper baseline. ``pace``: how fast the run's own machines were beside nominal speed."""
+    """Returns the cheaper baseline. ``pace``: how fast the run's own machines were beside nominal speed."""
     if money.baselines is None:
         return None
     name = money.baselines.headline
@@ -136,7 +139,9 @@ def _headline(money: Account) -> dict[str, Any] | None:
 
 
 def baselines_document(found: Baselines | None, money: Account | None) -> dict[str, Any]:
-    """Both baselines by name; None where there are none. ``money``: what was paid beside them, if it was."""
+    """Returns both baselines by name; None for a missing one. ``money``: what was paid beside them, if it
+    was.
+    """
     return {
         name: _rental(found, name, money) if found is not None and name in found.named else None
         for name in MEANINGS
@@ -163,7 +168,7 @@ def _rental(found: Baselines, name: str, money: Account | None) -> dict[str, Any
 
 
 def expectation_document(state: State) -> dict[str, Any] | None:
-    """What the plan of the launch said, beside which the outcome is shown."""
+    """Returns the launch plan's forecast, beside which the outcome is shown."""
     plan = state.terms.expected
     if plan is None:
         return None
@@ -177,7 +182,7 @@ def expectation_document(state: State) -> dict[str, Any] | None:
 
 
 def _measured(state: State, measured: MeasuredScaling) -> dict[str, Any]:
-    """What the job's progress showed; speeds are nominal core-seconds per second of one machine."""
+    """Returns what the job's progress showed; speeds are nominal core-seconds per second of one machine."""
     found, nominal = measured.fit_scaling(state.terms.scaling), dict(measured.speeds.nominal)
     tradables = (*state.terms.spot, state.terms.reliable)
     cores = {t.market.instance_type: t.cores for t in tradables}
@@ -199,12 +204,12 @@ def _measured(state: State, measured: MeasuredScaling) -> dict[str, Any]:
 
 
 def seconds_redone(state: State) -> int | None:
-    """For how long a program ran for nothing; None of an elastic job, whose clocks say it."""
+    """Returns how long a program ran in vain; None for an elastic job, which counts clocks instead."""
     return state.seconds_redone if state.terms.engine.relies_on_checkpoints else None
 
 
 def kept(state: State) -> dict[str, Any] | None:
-    """The newest state that an elastic job has kept; None where there is none."""
+    """Returns the newest state that an elastic job has stored; None where there is none."""
     if state.checkpoint is None:
         return None
     clock, folder = state.checkpoint

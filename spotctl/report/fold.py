@@ -1,4 +1,4 @@
-"""From a run's state to what it cost, against what, and what was lost on the way. Pure."""
+"""Accounts for a run: what it cost, beside what baseline, and what was lost on the way. Pure."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from spotctl.control.state import State
 from spotctl.report.baselines import Baselines, run_baselines
 
 _WORK_TOLERANCE: Final = 0.01
-"""Work beyond what is possible that is put down to rounding: bills count whole seconds."""
+"""Share of work beyond what is possible that counts as rounding: bills count whole seconds."""
 _WHOLE_S: Final = 1
-"""Moments are whole seconds: a machine may have lived for one more than the bill says."""
+"""Seconds; moments are whole, so a machine may have lived for one more than the bill says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One run's money, and what the same work would have cost on demand."""
+    """Holds one run's money, and what the same work would have cost on demand."""
 
     spending: CostBreakdown
     baselines: Baselines | None
     """None where no work was done that could be compared."""
     bills: tuple[InstanceBill, ...]
     no_savings_reason: str | None = None
-    """Why nothing is said of savings: the run has not ended, was of no use or cannot be compared."""
+    """Why no savings are given: the run has not ended, was of no use or cannot be compared."""
     not_comparable: str | None = None
-    """Why not even a run that was done can be compared: it did more work than its billed machines can do."""
+    """Why even a finished run cannot be compared: it did more work than its billed machines can do."""
 
     @property
     def baseline(self) -> Rental | None:
-        """The cheaper baseline, which savings are of."""
+        """Returns the cheaper baseline, to which savings are relative."""
         return None if self.baselines is None else self.baselines.rental
 
     @property
     def savings(self) -> float | None:
-        """Share of the cheaper baseline that was not spent; negative where more was."""
+        """Returns the share of the cheaper baseline that was not spent; negative where more was."""
         if self.baseline is None or self.no_savings_reason is not None:
             return None
         return saved(self.spending.total, self.baseline.cost)
@@ -54,7 +54,7 @@ def saved(cost: MicroUsd, baseline: MicroUsd) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Of one allocation: warned ``at``, with how many of its machines taken in the end."""
+    """Describes the eviction of one allocation: when it was warned, and how many machines were taken."""
 
     at: Instant
     market: Market
@@ -62,7 +62,7 @@ class Eviction:
 
 
 def evictions(state: State) -> Iterator[Eviction]:
-    """One for each allocation that was warned; as many as ``State.evicted_allocations`` counts."""
+    """Yields one eviction per warned allocation; as many as ``State.evicted_allocations`` counts."""
     for allocation in state.allocations.values():
         members = state.instances_of(allocation.name)
         warned = [member.warned_at for member in members if member.warned_at is not None]
@@ -72,7 +72,7 @@ def evictions(state: State) -> Iterator[Eviction]:
 
 
 def account(state: State) -> Account:
-    """The account of a run, finished or not."""
+    """Returns the account of a run, finished or not."""
     baselines, limit = run_baselines(state), not_comparable(state)
     reason = _no_savings_reason(state, baselines) or limit
     return Account(cost_so_far(state), baselines, tuple(instance_bills(state)), reason, limit)
@@ -107,7 +107,7 @@ def work_possible(state: State) -> float:
 
 
 def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:
-    """Only work that was finished can have been had for less."""
+    """Returns why savings are not given: only finished work could have cost less."""
     closed = state.closed
     if closed is None:
         return "it has not ended"
@@ -119,8 +119,10 @@ def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:
 
 
 def ended_at(state: State) -> Instant:
-    """When a run was over: with its training, or with the last of its machines. It may be closed later, where
-    nobody was there."""
+    """Returns when a run was over: with its training, or with the last of its machines.
+
+    The run may be closed later, if no process was there.
+    """
     if state.training_over_at is None:
         return state.now
     ends = (instance.ended_at for instance in state.ended_instances())

@@ -1,7 +1,7 @@
-"""Where the money went: the sums of many runs, added up by job, day, month, cloud or market. Pure.
+"""Adds up the sums of many runs by job, day, month, cloud or market. Pure.
 
 A baseline belongs to a whole run, so it is compared where whole runs are added up: by job, day and month, and
-in the total. A run counts on the day on which it began, by the wall clock. What a run cost that has not
+in the total. A run counts on the day on which it began, by the wall clock. The cost of a run that has not
 finished, or cannot be compared, is part of what was paid, and of no saving.
 """
 
@@ -21,14 +21,16 @@ NOTHING: Final = MicroUsd(0)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What was paid, and for what. ``spot`` is net of ``refunded``; ``egress`` goes where it came from."""
+    """Sums up what was paid, and for what. ``spot`` is net of ``refunded``; ``egress`` counts at its
+    origin.
+    """
 
     key: str
     runs: int
     paid_s: int
     """Instance-seconds on spot machines that were paid for."""
     free_s: int
-    """Instance-seconds on spot machines that were given back."""
+    """Instance-seconds on spot machines that were refunded."""
     on_demand_s: int
     spot: MicroUsd
     on_demand: MicroUsd
@@ -38,21 +40,21 @@ class Group:
     evicted: int
     """Instances that the provider took back."""
     unfinished: int = 0
-    """How many of ``runs`` have not ended: what they cost is known up to their last entry."""
+    """How many of ``runs`` have not ended: their cost is known up to their last entry."""
     clocks_redone: int | None = None
     """Work lost; known of whole runs only, as are the baselines."""
     seconds_redone: int | None = None
-    """For how long commands' programs ran for nothing, likewise."""
+    """Seconds that commands' programs ran in vain, likewise."""
     baseline: MicroUsd | None = None
-    """The cheaper of both baselines of each run that is compared; None where none is."""
+    """The cheaper of both baselines of each compared run; None where none is compared."""
     as_fast: MicroUsd | None = None
-    """Of the same runs: the same work as fast, on demand; where nothing is as fast, the cheapest way."""
+    """For the same runs: the same work as fast, on demand; where nothing is as fast, the cheapest way."""
     cheapest: MicroUsd | None = None
-    """Of the same runs: the cheapest way on demand."""
+    """For the same runs: the cheapest way on demand."""
     egress: MicroUsd = NOTHING
     """For checkpoints that left a region."""
     uncompared: MicroUsd = NOTHING
-    """Of ``total``, what the other runs cost."""
+    """The part of ``total`` that the other runs cost."""
     uncompared_runs: Mapping[str, str] = field(default_factory=dict)
     """Those runs, with the reason."""
 
@@ -62,12 +64,12 @@ class Group:
 
     @property
     def savings(self) -> float | None:
-        """Share of the baseline that was not spent, of the runs that are compared."""
+        """Returns the share of the baseline that was not spent, for the compared runs."""
         return None if not self.baseline else 1 - (self.total - self.uncompared) / self.baseline
 
 
 Summaries: TypeAlias = Mapping[str, RunSummary]
-"""By the name under which a run is shown."""
+"""Maps the name under which a run is shown to its summary."""
 
 
 def grouped(runs: Summaries, by: By) -> tuple[Group, ...]:
@@ -86,12 +88,12 @@ def total(runs: Summaries) -> Group:
 
 
 def day(began: float) -> str:
-    """The day of a moment of the wall clock, in this computer's time zone."""
+    """Returns the day of a moment of the wall clock, in this computer's time zone."""
     return dt.datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d")
 
 
 def time_zone(at: float) -> str:
-    """This computer's time zone at a moment of the wall clock, like "CET, UTC+0100", or "UTC"."""
+    """Returns this computer's time zone at a moment of the wall clock, like "CET, UTC+0100", or "UTC"."""
     zone = dt.datetime.fromtimestamp(at).astimezone().strftime("%Z, UTC%z")
     return zone.removesuffix(", UTC+0000") if zone.startswith("UTC,") else zone
 
@@ -107,7 +109,7 @@ def _grouped_parts(runs: Summaries, key: Callable[[MarketSums], str]) -> tuple[G
 
 
 def _group(key: str, runs: Summaries) -> Group:
-    """Of whole runs. One that cost nothing is missing in no comparison."""
+    """Sums up whole runs. A run that cost nothing is missing in no comparison."""
     of_all = _summed(key, [sums for run in runs.values() for sums in run.markets], runs)
     compared = [run for run in runs.values() if run.compared]
     others = {name: run for name, run in runs.items() if not run.compared and run.total}

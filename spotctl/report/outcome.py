@@ -1,4 +1,4 @@
-"""Why a run came out otherwise than its plan said. Pure: a state and its account give sentences."""
+"""Explains why a run differs from its plan. Pure: a state and its account give sentences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spotctl.control.state import State
 from spotctl.report.fold import Account, ended_at
 
 _NOTEWORTHY: Final = 0.1
-"""Shares by which a figure may differ from the plan without a reason being given."""
+"""Share by which a figure may differ from the plan without an explanation."""
 
 
 def took_s(state: State) -> int:
-    """From the start to the end of the work; to the end of the machines where it was never done."""
+    """Returns seconds from the start to the end of the work; if it was never done, to the machines' end."""
     over = ended_at(state) if state.training_over_at is None else state.training_over_at
     return over - state.terms.start
 
@@ -60,7 +60,7 @@ def _refunds(money: Account, plan: Expectation) -> Iterator[str]:
 
 
 def _prices(state: State, money: Account) -> Iterator[str]:
-    """What spot machines were charged, beside the same seconds at the prices of the start."""
+    """Compares what spot machines were charged with the same seconds at the prices of the start."""
     charged = at_start = 0.0
     for bill in money.bills:
         if bill.on_demand:

@@ -1,4 +1,4 @@
-"""A run's object of ``status --json`` (in ``spotctl.status/1``)."""
+"""Builds a run's object of ``status --json`` (in ``spotctl.status/1``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def status_document(
     died_of: str | None = None,
     waits: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """``standing``: what the run is doing, in a word; ``waits``: what takes its processes long."""
+    """Builds the object. ``standing``: what the run is doing, in a word; ``waits``: what takes its processes
+    long.
+    """
     money = account(state)
     return {
         "job": state.terms.job,
@@ -55,12 +57,12 @@ def status_document(
 
 
 def unit(terms: RunSpec) -> str:
-    """What its progress is counted in: a command counts as its program does."""
+    """Returns the unit of its progress: a command counts as its program does."""
     return terms.engine.unit
 
 
 def clocks(state: State) -> str:
-    """ "clock 3 of 40"; of a command "step 3 of 40"."""
+    """Returns "clock 3 of 40"; for a command "step 3 of 40"."""
     total = state.terms.stop.clocks
     return f"{unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
 

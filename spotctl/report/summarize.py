@@ -1,4 +1,4 @@
-"""From the fold of a run's ledger to its summary. Pure."""
+"""Builds a run's summary from the fold of its ledger. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def summarize(state: State, began: float, status: Mapping[str, Any]) -> RunSumma
 
 
 def _sums(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[MarketSums]:
-    """One for each market in which anything was paid for or taken away."""
+    """Yields one entry for each market in which anything was paid for or taken away."""
     rows: dict[Market, dict[str, int]] = {}
 
     def add(market: Market, **amounts: int) -> None:

@@ -1,8 +1,8 @@
-"""What ``status`` and ``report`` show of one run, as plain values; kept once the run has ended.
+"""Holds what ``status`` and ``report`` show of one run, as plain values; stored once the run has ended.
 
 A summary is made of the fold of the ledger and of nothing else (``summarize``). Reading it back needs none of
-the program that decides, so verbs that only show runs import little. Bump ``VERSION`` with every change of
-what it holds or means: summaries of other versions are made anew.
+the code that decides, so verbs that only show runs import little. Bump ``VERSION`` with every change of
+its content or meaning: summaries of other versions are made anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 VERSION: Final = 1
 
 MONEY: Final = "nominal"
-"""Machines of this version are this computer's: what they cost is what the trace's would have cost."""
+"""Machines of this version are this computer's: their cost is what the trace's machines would have cost."""
 
 AS_FAST: Final = "as_fast"
 CHEAPEST: Final = "cheapest"
@@ -22,19 +22,19 @@ MEANINGS: Final[Mapping[str, str]] = {
     AS_FAST: "the same work as fast, on demand",
     CHEAPEST: "the cheapest way on demand",
 }
-"""What people read, by the names that are in JSON."""
+"""What users read, by the names that are in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarketSums:
-    """What a run paid in one market, in integer micro-dollars, and for how many machine-seconds."""
+    """Holds what a run paid in one market, in integer micro-dollars, and for how many machine-seconds."""
 
     market: str
     cloud: str
     paid_s: int
-    """On spot machines that were paid for."""
+    """Spot machine-seconds that were paid for."""
     free_s: int
-    """On spot machines that were given back."""
+    """Spot machine-seconds that were refunded."""
     on_demand_s: int
     spot: int
     """Net of ``refunded``."""
@@ -54,7 +54,7 @@ class MarketSums:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run. Sums of money are integer micro-dollars."""
+    """Describes one run. Sums of money are integer micro-dollars."""
 
     job: str
     run: str
@@ -64,15 +64,15 @@ class RunSummary:
     """None while it has not ended; its sums are then as of its last entry."""
     markets: tuple[MarketSums, ...]
     as_fast: int | None
-    """The same work as fast, on demand; None where nothing is."""
+    """Cost of the same work as fast, on demand; None where nothing is as fast."""
     cheapest: int | None
-    """The cheapest way on demand; None where no work was done that could be compared."""
+    """Cost of the cheapest way on demand; None where no work was done that could be compared."""
     no_savings_reason: str | None
     clocks_redone: int
     seconds_redone: int
-    """For how long a command's programs ran for nothing."""
+    """Seconds that a command's programs ran in vain."""
     progress: str
-    """ "clock 3 of 40"."""
+    """Progress in words, like "clock 3 of 40"."""
     status: Mapping[str, Any]
     """The run's object of ``status --json``."""
 
@@ -82,22 +82,22 @@ class RunSummary:
 
     @property
     def baseline(self) -> int | None:
-        """The cheaper of the two, which savings are of."""
+        """Returns the cheaper of the two, to which savings are relative."""
         return min((way for way in (self.as_fast, self.cheapest) if way is not None), default=None)
 
     @property
     def compared(self) -> bool:
-        """Whether anything is said of what it saved."""
+        """Tells whether savings are given for it."""
         return self.baseline is not None and self.no_savings_reason is None
 
     def document(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """Returns the summary as JSON stores it."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         markets = [{name: getattr(sums, name) for name in sums.__slots__} for sums in self.markets]
         return {**plain, "markets": markets}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """What ``document`` gave. Raises TypeError where it is something else."""
+        """Reads the summary that ``document`` gave. Raises TypeError for anything else."""
         markets = tuple(MarketSums(**sums) for sums in document["markets"])
         return cls(**{**document, "markets": markets})

@@ -169,7 +169,9 @@ class Interrupts:
                 self._watcher.resume()
 
     def _on_ctrl_c(self) -> Iterator[UserRequest]:
-        """Asks what to do. A second Ctrl-C, while the question of the first one is open, cancels gracefully."""
+        """Asks what to do. A second Ctrl-C, while the question of the first one is open, cancels
+        gracefully.
+        """
         if self._question is None:
             self._question = _Question(self._watcher)
         else:

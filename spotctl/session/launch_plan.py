@@ -143,7 +143,9 @@ def with_sustainable_speed(spec: JobSpec, options: LaunchOptions, plan: JobPlan)
 
 
 def _plan_baselines(terms: RunSpec, state: State, ahead: CostForecast) -> Baselines | None:
-    """Returns what the planned work would cost on demand; the run's time includes its first machines' start."""
+    """Returns what the planned work would cost on demand; the run's time includes its first machines'
+    start.
+    """
     if not isfinite(ahead.expected_s):
         return None
     took_s = terms.start_s + terms.scaling.sigma_s + ahead.expected_s

@@ -1,4 +1,6 @@
-"""Builds the local world: the replay's market and clockwork, paced, with real machines and a real training."""
+"""Builds the local world: the replay's market and clockwork, paced, with real machines and a real
+training.
+"""
 
 from __future__ import annotations
 

@@ -190,7 +190,9 @@ def _last_step(state: State, market: Market) -> Instant:
 
 
 class _PriceFeed:
-    """Yields the price steps of a trace, each market's after its own moment, in time order; ties by market."""
+    """Yields the price steps of a trace, each market's after its own moment, in time order; ties by
+    market.
+    """
 
     def __init__(self, trace: PriceHistory, after: Mapping[Market, Instant]) -> None:
         self._markets = tuple(sorted(after))

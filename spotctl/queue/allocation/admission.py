@@ -32,12 +32,14 @@ class Admission:
         """Raises DeadlineInfeasible or UsageError where one of the jobs keeps the queue from starting."""
         if self.refused:
             raise DeadlineInfeasible(
-                f"{queue}: nothing was started. Deadlines that cannot be promised: {_list_reasons(self.refused)}. "
+                f"{queue}: nothing was started. Deadlines that cannot be promised: "
+                f"{_list_reasons(self.refused)}. "
                 "Allow more time, machines or money, or say best_effort: true"
             )
         if self.never:
             raise UsageError(
-                f"{queue}: nothing was started. Jobs that the quotas can never hold: {_list_reasons(self.never)}"
+                f"{queue}: nothing was started. Jobs that the quotas can never hold: "
+                f"{_list_reasons(self.never)}"
             )
 
 

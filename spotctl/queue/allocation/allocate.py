@@ -53,10 +53,10 @@ _KEPT_TURNS: Final = 2.0
 def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundPlan:
     """Allocates a round; ``jobs`` come in the order of their arrival. Raises what the policy raises."""
     free = _leasable_machines(jobs, table.pools)
-    purse = table.budget_left - sum(
+    budget_left = table.budget_left - sum(
         exposure(job.state, 0, (), table) for job in jobs if uses_shared_budget(job)
     )
-    broke = tuple(job.name for job in jobs if uses_shared_budget(job) and purse < 0)
+    broke = tuple(job.name for job in jobs if uses_shared_budget(job) and budget_left < 0)
     able = [job for job in jobs if job.name not in broke]
     seen = [(job, _view_pools(job, free, table)) for job in able]
     usable = [(job, sight) for job, sight in seen if sight.best]
@@ -72,7 +72,7 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
             for n, (job, _) in enumerate(usable)
         }
         order = _order_requests(usable, problem, Combinations.from_shares(answer), kinds)
-    serving = LeaseAssigner(free, replace(table, purse=purse))
+    serving = LeaseAssigner(free, replace(table, budget_left=budget_left))
     _keep_leases(seen, order, shares, serving, table)
     serving.assign_leases(order)
     serving.grow_leases(order)

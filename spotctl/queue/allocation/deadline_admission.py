@@ -75,7 +75,8 @@ def judge_deadline(
         least = min(way.promise.least_budget for way in in_time)
         return replace(
             plain,
-            why=f"${round_up_budget(least) / MICROS_PER_USD:.2f} have to be put aside for it, and are not there",
+            why=f"${round_up_budget(least) / MICROS_PER_USD:.2f} have to be put aside for it, "
+            "and are not there",
         )
     ample = [w for w in affordable if w.promise.least_deadline_s <= _PART_NEEDED * terms.deadline_s]
     if ample:

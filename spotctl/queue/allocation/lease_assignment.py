@@ -28,14 +28,14 @@ class LeaseAssigner:
     def __init__(self, free: Mapping[str, int], table: RoundInputs) -> None:
         self.leases: dict[str, Lease | None] = {}
         self._free = dict(free)
-        self._purse = table.budget_left
+        self._budget_left = table.budget_left
         self._table = table
 
     def keep_lease(self, job: SchedulableJob, lease: Lease, new: int) -> None:
         """Keeps the lease that a job has, if ``new`` machines of it can be paid for."""
         price = exposure(job.state, new, lease.markets, self._table) if uses_shared_budget(job) else 0.0
-        if price <= self._purse:
-            self._purse -= price
+        if price <= self._budget_left:
+            self._budget_left -= price
             self.leases[job.name] = lease
             self._take_machines(lease)
 
@@ -52,7 +52,7 @@ class LeaseAssigner:
             )
             if count < 1 or (count < place.count and not holder.elastic):
                 continue
-            self._purse -= self._exposure_of(place, count)
+            self._budget_left -= self._exposure_of(place, count)
             for pool, machines in beginning.items():
                 if pool in self._free and self._table.pools.limit_of(pool) is not None:
                     self._free[pool] -= machines
@@ -68,12 +68,12 @@ class LeaseAssigner:
                 continue
             more = self._affordable_count(place, min(place.count - lease.count, self._free[place.pool]))
             if more > 0:
-                self._purse -= self._exposure_of(place, more)
+                self._budget_left -= self._exposure_of(place, more)
                 self._free[place.pool] -= more
                 self.leases[place.job.name] = replace(lease, count=lease.count + more)
 
     def _affordable_count(self, place: LeaseRequest, count: int) -> int:
-        while count > 0 and self._exposure_of(place, count) > self._purse:
+        while count > 0 and self._exposure_of(place, count) > self._budget_left:
             count -= 1
         return count
 

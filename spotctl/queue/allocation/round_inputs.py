@@ -24,7 +24,9 @@ _WAY_OUT_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class SchedulableJob:
-    """Describes a job that can use machines. ``due``: when it should be done, if that matters to the policy."""
+    """Describes a job that can use machines. ``due``: when it should be done, if that matters to the
+    policy.
+    """
 
     state: State
     holder: LeaseHolder

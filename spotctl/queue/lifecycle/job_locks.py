@@ -41,7 +41,9 @@ class JobLocks:
 
 
 def reopen_claimed(run: Run, claim: ExitStack) -> RecordedRun:
-    """Opens a run as its record has it, as long as the claim lasts. Raises LedgerError for an unreadable one."""
+    """Opens a run as its record has it, as long as the claim lasts. Raises LedgerError for an unreadable
+    one.
+    """
     settings = settings_of(run)
     ledger = run.ledger()
     claim.callback(ledger.close)

@@ -292,7 +292,9 @@ class QueueFolder:
             self.request_file.append_request(request, self.handled_number())
 
     def requests_after(self, after: int) -> tuple[tuple[int, RequestLine], ...]:
-        """Returns requests with a number above ``with_note``. Raises LedgerError where their file cannot be read."""
+        """Returns requests with a number above ``with_note``. Raises LedgerError where their file cannot be
+        read.
+        """
         return self.request_file.requests_after(after)
 
     def handled_number(self) -> int:

@@ -31,8 +31,8 @@ from spotctl.session.open import opening_state
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Shows a queue before it begins. ``decide_admission``: every job that would begin at once; ``waiting``: the
-    others.
+    """Shows a queue before it begins. ``decide_admission``: every job that would begin at once; ``waiting``:
+    the others.
     """
 
     start: Instant
@@ -114,13 +114,15 @@ def _allocate_first_round(
 ) -> RoundPlan:
     """Allocates the first round. Raises DeadlineInfeasible where the policy cannot keep to its budget."""
     spec = settings.spec
-    purse = left = inf
+    budget_left = left = inf
     if spec.budget is not None:
         left = float(spec.budget)
-        purse = left - sum(amount or 0 for amount in weighed.allowances.values())
+        budget_left = left - sum(amount or 0 for amount in weighed.allowances.values())
     chosen = make_round_policy(spec.policy, left)
     try:
-        return allocate_round(wanting, RoundInputs(start, spec.round_s, pools, chosen, spec.entities, purse))
+        return allocate_round(
+            wanting, RoundInputs(start, spec.round_s, pools, chosen, spec.entities, budget_left)
+        )
     except Infeasible as error:
         raise DeadlineInfeasible(
             f"{spec.name}: nothing was started. {spec.policy.name}: {error}. Allow as much, or name another "

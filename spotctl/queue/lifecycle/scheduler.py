@@ -286,14 +286,14 @@ class QueueScheduler:
 
     def _round_inputs(self) -> RoundInputs:
         spec, money = self._spec, self._uncommitted_budget()
-        purse = left = inf
+        budget_left = left = inf
         if spec.budget is not None and money is not None:
-            purse = float(money) - sum(self._owed_by(job) for job in self._open.values())
+            budget_left = float(money) - sum(self._owed_by(job) for job in self._open.values())
             left = (
                 float(spec.budget) - self._spent - sum(certain_cost(job.state) for job in self._open.values())
             )
         chosen = make_round_policy(spec.policy, left)
-        return RoundInputs(self._time.now, spec.round_s, self._pools, chosen, spec.entities, purse)
+        return RoundInputs(self._time.now, spec.round_s, self._pools, chosen, spec.entities, budget_left)
 
     def _schedulable_jobs(self) -> list[SchedulableJob]:
         """Returns jobs that can use machines, in the order of their arrival."""
@@ -310,7 +310,9 @@ class QueueScheduler:
         return found
 
     def _apply_lease_changes(self) -> bool:
-        """Gives the leases that there is room for, takes back the others; returns whether anything changed."""
+        """Gives the leases that there is room for, takes back the others; returns whether anything
+        changed.
+        """
         self._unsettled = False
         record = self._journal.record
         holders = [

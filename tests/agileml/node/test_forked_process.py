@@ -20,7 +20,7 @@ pytestmark = [
 
 _BEGIN = """
 import os, sys, time
-from agileml.node.agent.forked_process import Forked
+from agileml.node.agent.forked_process import ForkedProcess
 nothing = os.open(os.devnull, os.O_RDONLY)
 """
 
@@ -45,7 +45,7 @@ def test_a_child_ends_with_its_function_and_is_told_apart_by_how(tmp_path: Path)
         def fails(): raise ValueError("of the child")
         def lives(): time.sleep(60)
         print("once", end="")
-        done, failed, alive = (Forked(run, nothing) for run in (int, fails, lives))
+        done, failed, alive = (ForkedProcess(run, nothing) for run in (int, fails, lives))
         print(done.wait(), failed.wait(), alive.poll())
         alive.kill()
         print(alive.wait(), alive.poll())
@@ -78,7 +78,7 @@ def test_it_has_the_files_that_it_was_given_and_no_others(tmp_path: Path) -> Non
             except OSError:
                 return False
 
-        print(Forked(look, asked, out, [kept]).wait())
+        print(ForkedProcess(look, asked, out, [kept]).wait())
         """,
         tmp_path,
     )

@@ -183,8 +183,8 @@ def test_what_is_kept_stays_as_it_was_sent(steps: list[tuple[str, int, int]]) ->
 LENDER = """
 import sys
 import numpy as np
-from agileml.node.transport.shared_memory import Lending
-envelope, left = Lending().sent("receiver", [np.full(2**20, 42, np.uint8).data])
+from agileml.node.transport.shared_memory import SharedMemoryLender
+envelope, left = SharedMemoryLender().lend_frames("receiver", [np.full(2**20, 42, np.uint8).data])
 print(bytes(envelope).hex(), len(left), flush=True)
 sys.stdin.read()
 """

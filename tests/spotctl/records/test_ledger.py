@@ -72,6 +72,20 @@ def test_nothing_is_on_record_before_the_commit_and_all_of_it_after(path: Path) 
     reader.close()
 
 
+def test_a_record_of_another_version_is_refused_and_left_as_it_is(path: Path) -> None:
+    written(path, WOKE).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with pytest.raises(
+        LedgerError, match=r"another version of spotctl \(format 1, this one reads 2\).*remove"
+    ):
+        Ledger.at(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+    connection.close()
+
+
 def test_what_cannot_be_written_is_said_and_what_was_written_stays(path: Path) -> None:
     """As when the disk is full: SQLite is told here to stop at the size that the file has."""
     written(path, WOKE).close()
