@@ -108,7 +108,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the application learned of the whole input, before it is cut.
+    """Describes the whole input as the application learned it, before it is cut.
 
     ``index``: what the model's rows mean, kept beside the model for its users. ``common``: what preparing any
     shard needs. Shards are ranges of the input's rows; or, where ``key`` names a column of numbers, ranges of

@@ -99,7 +99,7 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
     app = load_application(trial.application, trial.arguments)
     per_row, tried = [], 0
     for part in (most_values // 4, most_values):
-        shard = _one_shard(app, Sample(trial.data, app.columns, trial.columns, part), trial)
+        shard = _make_shard(app, Sample(trial.data, app.columns, trial.columns, part), trial)
         times = sorted(_time_clocks(app, shard, each_s))
         per_row += [seconds / shard.rows for seconds in times[: len(times) // 2 + 1]]
         tried = max(tried, shard.rows)
@@ -112,7 +112,7 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
     )
 
 
-def _one_shard(app: Application, sample: Sample, trial: Trial) -> Sample:
+def _make_shard(app: Application, sample: Sample, trial: Trial) -> Sample:
     """Returns the first rows of the sample, at most as many as a shard has.
 
     Where shards are ranges of a key, a shard has all rows of a key. In rows in another order the first ones

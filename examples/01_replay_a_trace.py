@@ -14,9 +14,9 @@ from spotctl.control import entries
 from spotctl.control.drive import drive, start_run
 from spotctl.control.state import State
 from spotctl.job.file import load_job
-from spotctl.job.resolve import PriceOptions, resolve
+from spotctl.job.resolve import PriceOptions, resolve_job
 from spotctl.records.ledger import Ledger
-from spotctl.report.fold import account
+from spotctl.report.fold import build_account
 from spotctl.worlds.replay import replay_world
 
 
@@ -30,19 +30,19 @@ class Storyteller:
 
 def main() -> None:
     spec = load_job(Path(__file__).with_name("quickstart.yaml"))
-    resolved = resolve(spec, PriceOptions(), run="example", seed=spec.seed)
+    resolved = resolve_job(spec, PriceOptions(), run="example", seed=spec.seed)
     ledger, observer = Ledger.in_memory(), Storyteller()
 
     begun = entries.JobStarted(resolved.terms.start, resolved.terms)
     state = start_run(begun, resolved.trace, ledger, observer)
     state = drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, observer)
 
-    money = account(state)
+    money = build_account(state)
     assert state.closed is not None
     assert money.baselines is not None
     print(f"{state.closed.outcome.value}: {state.closed.why}, at {resolved.terms.prices}")
     print(f"cost ${format_micros(money.spending.total)}, refunded ${format_micros(money.spending.refunded)}")
-    for name, way in money.baselines.named.items():
+    for name, way in money.baselines.by_name.items():
         machines = f"{way.machines} x {way.market.instance_type}"
         print(f"on demand, {name}: ${format_micros(way.cost)} by {machines}")
     print(f"{state.evicted_allocations} evictions")

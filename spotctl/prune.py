@@ -20,7 +20,7 @@ from agileml.node.hosts.local import LocalHost
 from pricing_data.model.units import Seconds, parse_duration
 from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.queue.lifecycle.journal import QueueFolder
-from spotctl.records.run import JobLocked, Run, Runs, is_held
+from spotctl.records.run import JobLocked, Run, RunStore, is_held
 from spotctl.records.shared_inputs import CLAIM, InputStore, claim_of
 from spotctl.session.open import settings_of
 from spotctl.timesource import wall_clock
@@ -68,7 +68,7 @@ def find_unneeded(root: Path, keep: Retention | None) -> tuple[list[FreedItem], 
 
     ``keep`` None: no records, and every input that no unfinished run uses.
     """
-    every = (Runs(root), Runs(root / "replays"))
+    every = (RunStore(root), RunStore(root / "replays"))
     unreadable: list[str] = []
     old = [] if keep is None else list(_old_runs(every, keep, unreadable))
     return [*_unneeded_inputs(every, keep, old), *old], unreadable
@@ -98,13 +98,13 @@ def size_of(folder: Path) -> int:
 
 
 def _unneeded_inputs(
-    every: Iterable[Runs], keep: Retention | None, old: Iterable[FreedItem]
+    every: Iterable[RunStore], keep: Retention | None, old: Iterable[FreedItem]
 ) -> Iterator[FreedItem]:
     leaving = {one.run for one in old}
     for runs in every:
         store, needed = InputStore(runs.root), _claimed_keys(runs)
         recent = {} if keep is None else _claimed_keys(runs, finished=True, but=leaving)
-        for kept in store.kept():
+        for kept in store.list_inputs():
             young = (
                 keep is not None and keep.seconds is not None and wall_clock() - kept.used_at < keep.seconds
             )
@@ -116,12 +116,12 @@ def _unneeded_inputs(
                 continue
             why = f"no run uses it; last used {_format_age(wall_clock() - kept.used_at)}"
             yield FreedItem("input", kept.data, kept.size_bytes, why, "", key=kept.key)
-        for folder in store.remains():
+        for folder in store.leftover_folders():
             why = "left by a process that was killed"
             yield FreedItem("input", folder.name, size_of(folder), why, "", key=folder.stem)
 
 
-def _claimed_keys(runs: Runs, *, finished: bool = False, but: Iterable[Run | None] = ()) -> set[str]:
+def _claimed_keys(runs: RunStore, *, finished: bool = False, but: Iterable[Run | None] = ()) -> set[str]:
     """Returns the keys that unfinished runs have claimed; with ``finished`` those of finished ones, too."""
     found = set()
     for claim in runs.root.glob(f"jobs/*/*/{CLAIM}"):
@@ -133,24 +133,24 @@ def _claimed_keys(runs: Runs, *, finished: bool = False, but: Iterable[Run | Non
 
 def _remove_input(root: Path, one: FreedItem) -> bool:
     key = one.key or ""
-    for runs in (Runs(root), Runs(root / "replays")):
+    for runs in (RunStore(root), RunStore(root / "replays")):
         if any((runs.root / "inputs").glob(f"{key}*")):
-            return InputStore(runs.root).remove(key, partial(_is_claimed, runs, key))
+            return InputStore(runs.root).remove_input(key, partial(_is_claimed, runs, key))
     return False
 
 
-def _is_claimed(runs: Runs, key: str) -> bool:
+def _is_claimed(runs: RunStore, key: str) -> bool:
     return key in _claimed_keys(runs)
 
 
 # ---- records -------------------------------------------------------------------------------------
 
 
-def _old_runs(every: Iterable[Runs], keep: Retention, unreadable: list[str]) -> Iterator[FreedItem]:
+def _old_runs(every: Iterable[RunStore], keep: Retention, unreadable: list[str]) -> Iterator[FreedItem]:
     for runs in every:
         queues: dict[str, bool] = {}
         by_job: dict[str, list[Run]] = {}
-        for run in runs.all():
+        for run in runs.list_runs():
             by_job.setdefault(run.name, []).append(run)
         for of_job in by_job.values():
             for place, run in enumerate(reversed(of_job)):
@@ -169,9 +169,9 @@ def _why_old(run: Run, place: int, keep: Retention, queues: dict[str, bool]) -> 
     """Returns why a run need not be kept; "" where it must be. ``place``: how many of its job began later."""
     if keep.runs is not None and place < keep.runs:
         return ""
-    ledger = run.ledger()
+    ledger = run.open_ledger()
     try:
-        last = ledger.last()
+        last = ledger.last_entry_times()
     finally:
         ledger.close()
     age_s = 0.0 if last is None else wall_clock() - last[1]
@@ -179,7 +179,7 @@ def _why_old(run: Run, place: int, keep: Retention, queues: dict[str, bool]) -> 
         return ""
     if _is_needed(run) or _of_unfinished_queue(run, queues):
         return ""
-    if run.machines.is_dir() and LocalHost(run.training).alive_machines():
+    if run.machines_folder.is_dir() and LocalHost(run.training_folder).alive_machines():
         return ""
     return f"ended {_format_age(age_s)}"
 
@@ -195,11 +195,11 @@ def _is_needed(run: Run) -> bool:
     if is_held(run.scoring_lock):
         return True
     try:
-        ledger = run.ledger()
+        ledger = run.open_ledger()
     except LedgerError:
         return run.ledger_path.exists() or run.is_live()
     try:
-        return not ledger.has(_CLOSE)
+        return not ledger.has_entry(_CLOSE)
     except LedgerError:
         return True
     finally:
@@ -234,6 +234,6 @@ def _remove_run(run: Run | None) -> bool:
         return False
     run.ledger_path.unlink(missing_ok=True)
     shutil.rmtree(run.folder)
-    with suppress(JobLocked), Runs(run.folder.parents[2]).lock(run.name):
+    with suppress(JobLocked), RunStore(run.folder.parents[2]).lock_job(run.name):
         pass  # whoever lets go of the lock removes the folder of a job without runs
     return True

@@ -29,7 +29,9 @@ def _compile_loop(signature: Any) -> Callable[[Loop], Loop]:
 
 
 @_compile_loop(nb.float64(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
-def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> float:
+def add_user_gradients(
+    people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix
+) -> float:
     """Adds e q over each user's ratings to ``asked``, (users, rank); returns the sum of e^2.
 
     ``ends``: where each user's ratings end, in the order of users.
@@ -51,7 +53,9 @@ def asked_of_users(people: Matrix, items: Matrix, ends: Any, item: Any, value: A
 
 
 @_compile_loop(nb.void(_FACTORS, _FACTORS, _INDEX, _INDEX, _VALUES, _OUT))
-def asked_of_items(people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix) -> None:
+def add_item_gradients(
+    people: Matrix, items: Matrix, ends: Any, item: Any, value: Any, asked: Matrix
+) -> None:
     """Adds e p over each item's ratings to ``asked``, (items, rank)."""
     rank = people.shape[1]
     rating = 0
@@ -77,9 +81,9 @@ class CompiledPasses:
     def by_user(self, people: Matrix) -> tuple[Matrix, float]:
         people = np.ascontiguousarray(people)
         asked = np.zeros_like(people)
-        return asked, asked_of_users(people, *self._ratings, asked)
+        return asked, add_user_gradients(people, *self._ratings, asked)
 
     def by_item(self, people: Matrix) -> Matrix:
         asked = np.zeros_like(self._ratings[0])
-        asked_of_items(np.ascontiguousarray(people), *self._ratings, asked)
+        add_item_gradients(np.ascontiguousarray(people), *self._ratings, asked)
         return asked

@@ -1,9 +1,9 @@
-"""Matrix factorization: a rating is the mean plus the product of a user's and an item's factors.
+"""Implements matrix factorization: a rating is the mean plus the product of a user's and an item's factors.
 
-Minimizes sum over ratings of (e^2 + regularization * (|p_u|^2 + |q_i|^2)), with e = value - mean - p_u.q_i,
-which is the weighted-lambda objective of Zhou et al. (2008, "Large-scale parallel collaborative
-filtering", section 3.1). The model's rows are the users' factors P over the items' factors Q. A shard
-holds all ratings of a range of users; so a user's row is changed by one shard and an item's by many.
+It minimizes the sum over ratings of (e^2 + regularization * (|p_u|^2 + |q_i|^2)), with e = value - mean -
+p_u.q_i, which is the weighted-lambda objective of Zhou et al. (2008, "Large-scale parallel collaborative
+filtering", section 3.1). The model's rows are the users' factors P over the items' factors Q. A shard holds
+all ratings of a range of users; so a user's row is changed by one shard and an item's by many.
 
 Each clock is gradient descent, preconditioned so that a step neither depends on how many ratings a row
 has nor on the scale of the other side: the Hessian of a row is a sum of q q' (or p p') over its n ratings,

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression: the probability of a class is a softmax of linear scores.
+"""Implements multinomial logistic regression: a class's probability is a softmax of linear scores.
 
 Minimizes sum over rows of -log p(label) + regularization / 2 * |W|^2, where intercepts are free: the
 objective of scikit-learn's LogisticRegression with C = 1 / regularization. Reported per row.

@@ -1,4 +1,4 @@
-"""Ratings with a known answer: planted factors, noise, and a random subset of the cells observed.
+"""Makes ratings with a known answer: planted factors, noise, and a random subset of the cells observed.
 
 ``python -m agileml.apps.planted --users 300 --items 80 --rank 4 OUT.csv.gz``
 """

@@ -1,4 +1,4 @@
-"""Rows of features whose labels follow a known softmax.
+"""Makes rows of features whose labels follow a known softmax.
 
 ``python -m agileml.apps.planted_classes --rows 2000 --features 20 --classes 4 OUT.csv.gz``
 """

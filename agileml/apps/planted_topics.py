@@ -1,4 +1,4 @@
-"""Documents whose words were drawn from known topics.
+"""Makes documents whose words were drawn from known topics.
 
 ``python -m agileml.apps.planted_topics --documents 300 --topics 5 OUT.csv.gz``
 """

@@ -17,7 +17,7 @@ from agileml.protocol.events import Setup, Stage
 
 
 class StageLayout(Struct, frozen=True):
-    """What one stage runs on which tier."""
+    """Says what one stage runs on which tier."""
 
     served_on: Tier
     """Where workers read and write the model."""
@@ -65,8 +65,9 @@ WORTH_A_CHANGE: Final = 0.95
 
 
 class ClockCost(Struct, frozen=True):
-    """What a clock costs, whichever machines compute it. Seconds of one machine's link are bytes over its
-    capacity.
+    """The cost of a clock, whichever machines compute it.
+
+    Seconds of one machine's link are bytes over its capacity.
     """
 
     computing_s: float

@@ -47,7 +47,7 @@ class Node:
 
     @property
     def label_mistake(self) -> str | None:
-        """What is wrong with its label; None if nothing is."""
+        """The mistake in its label; None if there is none."""
         named = self.labels.get("tier")
         if named is None or named in list(Tier):
             return None

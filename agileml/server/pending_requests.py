@@ -40,7 +40,9 @@ class RequestPart:
 
     @property
     def slot_key(self) -> tuple[str, int, bool]:
-        """What a newer part replaces: a worker has one read and one update per partition under way."""
+        """Identifies the older part that this one replaces: a worker has one read and one update per
+        partition under way.
+        """
         return self.sender, self.part.partition, isinstance(self.part, UpdatePart)
 
 
@@ -56,7 +58,7 @@ Item: TypeAlias = RequestPart | PeerMessage | Move
 
 
 class PendingRequests:
-    """What waits, by partition, numbered in the order in which it came; and saves, which need several
+    """Holds what waits, by partition, numbered in the order in which it came; and saves, which need several
     partitions.
 
     That order holds across partitions: a worker whose request came first has all its answers first, and

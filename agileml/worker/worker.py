@@ -177,13 +177,13 @@ class Worker:
 
     @property
     def uncomputed_count(self) -> int:
-        """How many shards of the clock in hand are not computed yet."""
+        """The number of shards of the clock in hand that are not computed yet."""
         task = self._task
         return 0 if task is None or task.pushing else len(task.uncomputed_shards)
 
     @property
     def computable_count(self) -> int:
-        """How many shards can be computed now: all that remain, once they are read."""
+        """The number of shards that can be computed now: all that remain, once they are read."""
         return 0 if self._task is None or self._task.asked else self.uncomputed_count
 
     def take_work(self, at_most: int | None = None) -> tuple[ShardWork, ...]:

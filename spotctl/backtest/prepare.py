@@ -1,6 +1,6 @@
 """From a job file and a window of recorded prices to what a backtest is run on.
 
-Rules, markets, limits and scaling are those that ``resolve`` gives a run; a backtest runs the same job
+Rules, markets, limits and scaling are those that ``resolve_job`` gives a run; a backtest runs the same job
 many times. What lies before the window trains beta, once.
 """
 
@@ -31,7 +31,7 @@ from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError, UsageError
 from spotctl.job.checks import check_job
 from spotctl.job.clock_work import ClockWork, find_clock_work
-from spotctl.job.resolve import PriceOptions, Resolved, resolve
+from spotctl.job.resolve import PriceOptions, ResolvedJob, resolve_job
 from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
 
@@ -62,7 +62,7 @@ class BacktestOptions:
 class Prepared:
     """A job, the markets it may use, their prices and beliefs about them, and when it is started."""
 
-    resolved: Resolved
+    resolved: ResolvedJob
     """The job as a run of it that starts with the window."""
     setting: MarketSetup
     job: BacktestJob
@@ -137,7 +137,7 @@ def _clock_work(spec: JobSpec, terms: RunSpec, options: BacktestOptions) -> Cloc
     """As a launch finds it: the input is looked at where the job file does not say it."""
     if spec.local.core_seconds_per_clock is not None:
         return find_clock_work(spec, terms, None)
-    settings = Settings.of(spec, LaunchOptions(world=WorldKind.REPLAY, seed=options.seed))
+    settings = Settings.from_options(spec, LaunchOptions(world=WorldKind.REPLAY, seed=options.seed))
     return find_clock_work(spec, terms, check_job(settings, terms))
 
 
@@ -150,7 +150,7 @@ def _chances(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
     return BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
 
 
-def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
+def _resolved(spec: JobSpec, options: BacktestOptions) -> ResolvedJob:
     recording = recorded(spec, options.traces, options.markets)
     prices = PriceOptions(
         markets=options.markets,
@@ -159,14 +159,14 @@ def _resolved(spec: JobSpec, options: BacktestOptions) -> Resolved:
         availability=options.availability,
     )
     try:
-        return resolve(spec, prices, "backtest", options.seed, recording)
+        return resolve_job(spec, prices, "backtest", options.seed, recording)
     except JobError:
         raise
     except UsageError as error:  # a run's start is a backtest's begin, and called otherwise
         raise UsageError(str(error).replace("--trace-start", "--from")) from error
 
 
-def _last(resolved: Resolved, options: BacktestOptions) -> Instant:
+def _last(resolved: ResolvedJob, options: BacktestOptions) -> Instant:
     first, recording = resolved.terms.start, resolved.recording
     last = recording.last if options.last is None else options.last
     if not first < last <= recording.last:

@@ -19,21 +19,21 @@ from pricing_data.model.market import Market, Series
 from pricing_data.snapshots import bundled_market
 from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
-from spotctl.job.resolve import HISTORY_BEFORE_START_S, Wanted
+from spotctl.job.resolve import HISTORY_BEFORE_START_S, MarketFilter
 from spotctl.job.spec import JobSpec
 from spotctl.prices.location import prices_root, reported
 
 
 def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) -> Recording:
     """Every price of markets that the job may use. Raises UsageError for a file that cannot be read."""
-    wanted = Wanted(spec, markets, Catalogue.bundled())
+    wanted = MarketFilter(spec, markets, Catalogue.bundled())
     with reported():
         try:
             if traces:
                 return merged([read_trace(path, only=wanted) for path in traces])
             return _stored(wanted) or bundled_market(only=wanted)
         except NoSuchMarket as error:
-            raise wanted.refusal(error) from error
+            raise wanted.explain_refusal(error) from error
 
 
 def merged(recordings: Sequence[Recording]) -> Recording:

@@ -31,7 +31,7 @@ from spotctl.control.billing import MICROS_PER_USD, instance_bills
 from spotctl.control.drive import drive, start_run
 from spotctl.control.evolve import initial_state
 from spotctl.control.state import State
-from spotctl.job.resolve import Resolved
+from spotctl.job.resolve import ResolvedJob
 from spotctl.worlds.replay import replay_world
 
 MOST_STARTS: Final = 80
@@ -115,7 +115,7 @@ def _end_when_interrupted() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:
+def _run_share(resolved: ResolvedJob, end: Instant, share: _Share) -> list[_Job]:
     terms, model = replace(resolved.terms, strategy=share.strategy), crossings(resolved)
     jobs = []
     for begins in share.starts:
@@ -124,7 +124,7 @@ def _run_share(resolved: Resolved, end: Instant, share: _Share) -> list[_Job]:
     return jobs
 
 
-def crossings(resolved: Resolved) -> PriceCrossing:
+def crossings(resolved: ResolvedJob) -> PriceCrossing:
     """For all jobs over one trace: each looks at the begins of the same series."""
     series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
     return PriceCrossing(
@@ -132,7 +132,7 @@ def crossings(resolved: Resolved) -> PriceCrossing:
     )
 
 
-def run_job(resolved: Resolved, model: PriceCrossing) -> State:
+def run_job(resolved: ResolvedJob, model: PriceCrossing) -> State:
     """The job, from its start until it is closed."""
     built = replay_world(resolved, asks=lambda: ())
     begun = e.JobStarted(resolved.terms.start, resolved.terms)

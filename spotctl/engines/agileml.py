@@ -22,7 +22,7 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import RunSpec
 from spotctl.engines.base import commands_to_training, end_effect, join_effect, notice_s, safe_effect
-from spotctl.records.outputs import NotKept
+from spotctl.records.outputs import OutputNotStored
 from spotctl.timesource import Effect
 
 JOIN_FLOOR_S: Final = 30.0
@@ -282,7 +282,7 @@ class AgileMLTraining:
                 self._mark_over()
                 try:
                     return e.TrainingFinished(now, message.clock, self._keep(message.path))
-                except NotKept as error:
+                except OutputNotStored as error:
                     return e.TrainingFailed(now, str(error))
             case c.Checkpointed():
                 return e.Checkpointed(now, message.clock, message.folder)

@@ -20,7 +20,7 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import RunSpec
 from spotctl.engines.base import end_effect, join_effect, notice_s, safe_effect
-from spotctl.records.outputs import NotKept
+from spotctl.records.outputs import OutputNotStored
 from spotctl.timesource import Effect, sleep, stopwatch
 
 JOIN_FLOOR_S: Final = 120.0
@@ -237,7 +237,7 @@ class CommandTraining:
             case s.ProgramFinished(step):
                 try:
                     return e.TrainingFinished(now, step, self._keep())
-                except NotKept as error:
+                except OutputNotStored as error:
                     return e.TrainingFailed(now, str(error))
             case s.ProgramFailed(why):
                 return e.TrainingFailed(now, why)

@@ -33,7 +33,7 @@ from spotctl.job.file import JOB_READERS, JobReader
 from spotctl.job.input_survey import data_error
 from spotctl.job.model_size import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings
-from spotctl.job.spec import Command, JobSpec
+from spotctl.job.spec import CommandSpec, JobSpec
 from spotctl.records.outputs import keep_checkpoint, keep_model
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
@@ -120,7 +120,7 @@ class _AgileML:
 
     @property
     def is_prepared(self) -> bool:
-        return JobFolder(self.run.training).is_prepared
+        return JobFolder(self.run.training_folder).is_prepared
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cuts the input."""
@@ -130,7 +130,9 @@ class _AgileML:
         try:
             whole = newest_checkpoint(place_of(spec)) if resumes else None
             resume = "" if whole is None else whole.folder
-            folder = JobFolder.prepare(self.run.training, job, spec.data, resume, check, self._cut_input)
+            folder = JobFolder.prepare(
+                self.run.training_folder, job, spec.data, resume, check, self._cut_input
+            )
             shape = folder.open_input().shape
         except CheckpointError as error:
             raise JobError("checkpoint", str(error)) from error
@@ -147,19 +149,19 @@ class _AgileML:
         """Cuts the input once for all runs of the same data."""
         from spotctl.records.shared_inputs import InputStore  # loads DuckDB: only a run that begins needs it
 
-        return InputStore(self.run.folder.parents[2]).cut(job, source, self.run.folder, check)
+        return InputStore(self.run.folder.parents[2]).cut_input(job, source, self.run.folder, check)
 
     def machine_host(self) -> LocalHost:
-        return LocalHost(self.run.training, self.settings.spec.envs)
+        return LocalHost(self.run.training_folder, self.settings.spec.envs)
 
     def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
         """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be done."""
-        job = JobFolder(self.run.training).read_job()
+        job = JobFolder(self.run.training_folder).read_job()
         told, heard = attempt_record(on_record, job.restarts)
         client = TrainingClient(
-            self.run.training, told=0, heard=sum(isinstance(f, REPORTED_FACTS) for f in heard)
+            self.run.training_folder, told=0, heard=sum(isinstance(f, REPORTED_FACTS) for f in heard)
         )
-        leader = JobFolder(self.run.training).controller_machine
+        leader = JobFolder(self.run.training_folder).controller_machine
         if on_record and leader is not None and host.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
@@ -167,7 +169,7 @@ class _AgileML:
 
         def keep(_: str) -> str:
             output = self.settings.spec.output
-            return keep_model(JobFolder(self.run.training), output, self.run.id, self.run.folder)
+            return keep_model(JobFolder(self.run.training_folder), output, self.run.id, self.run.folder)
 
         return AgileMLTraining(
             client,
@@ -182,10 +184,10 @@ class _AgileML:
         )
 
     def _restart_from_checkpoint(self, number: int) -> RestartPoint:
-        folder = JobFolder(self.run.training)
+        folder = JobFolder(self.run.training_folder)
         folder.restart_from_checkpoint(number)
         setup = folder.read_job().setup
-        return TrainingClient(self.run.training), (setup.start, setup.resume)
+        return TrainingClient(self.run.training_folder), (setup.start, setup.resume)
 
     def _end_checkpoints(self) -> str:
         """Removes the checkpoints of a job whose work is done: its next run begins anew."""
@@ -200,7 +202,7 @@ class _AgileML:
 
     def finished_at(self) -> float | None:
         """Returns when the last part of the model was saved, which ends a training."""
-        folder = JobFolder(self.run.training)
+        folder = JobFolder(self.run.training_folder)
         partitions = folder.read_job().setup.partitions
         saved = [folder.model_folder / partition_file(partition) for partition in range(partitions)]
         if not all(file.exists() for file in saved):
@@ -211,7 +213,9 @@ class _AgileML:
         spec = self.settings.spec
         if state.model is None:
             return None
-        return Scoring(self.run.training, spec.data, spec.envs) if spec.score else Unscored("score: off")
+        return (
+            Scoring(self.run.training_folder, spec.data, spec.envs) if spec.score else Unscored("score: off")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +226,10 @@ class _Command:
 
     @property
     def is_prepared(self) -> bool:
-        return CommandFolder(self.run.training).is_prepared
+        return CommandFolder(self.run.training_folder).is_prepared
 
     @property
-    def _command_section(self) -> Command:
+    def _command_section(self) -> CommandSpec:
         command = self.settings.spec.command
         if command is None:
             raise ValueError(f"{self.settings.spec.name} is no command job")
@@ -245,13 +249,13 @@ class _Command:
             store=self._checkpoint_store,
             lock=str(self.run.folder.parent / "lock"),
         )
-        CommandFolder.prepare(self.run.training, described)
+        CommandFolder.prepare(self.run.training_folder, described)
 
     def machine_host(self) -> LocalHost:
-        return DiskHost(self.run.training, self.settings.spec.envs)
+        return DiskHost(self.run.training_folder, self.settings.spec.envs)
 
     def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
-        folder, output = CommandFolder(self.run.training), self.settings.spec.output
+        folder, output = CommandFolder(self.run.training_folder), self.settings.spec.output
         return CommandTraining(
             folder,
             self.terms,
@@ -264,7 +268,7 @@ class _Command:
 
     def finished_at(self) -> float | None:
         """Returns when a program ended with status 0 by itself: its agent then reports that the work is done."""
-        folder = CommandFolder(self.run.training)
+        folder = CommandFolder(self.run.training_folder)
         files = [folder.words_file(name) for name in folder.machine_names()]
         last = [(file, word) for file in files for _, word in [*JsonlReader(file).receive()][-1:]]
         done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]

@@ -20,10 +20,10 @@ from agileml.node.object_folder import ObjectFolder
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError
-from spotctl.job.input_survey import InputSize, Limit, look_at_input
+from spotctl.job.input_survey import InputSize, ModelLimit, look_at_input
 from spotctl.job.model_size import memory_of_computer, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings, WorldKind
-from spotctl.job.spec import Command, JobSpec
+from spotctl.job.spec import CommandSpec, JobSpec
 from spotctl.records.outputs import check_output
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _check_agileml(settings: Settings, terms: RunSpec) -> InputSize:
     spec = settings.spec
     app = application_of(spec)
     _check_metric(spec, app)
-    found = look_at_input(spec, app, _limits(settings, terms))
+    found = look_at_input(spec, app, _model_limit(settings, terms))
     if settings.world is WorldKind.LOCAL:
         check_output(spec.output)
         _check_model_checkpoints(spec)
@@ -85,7 +85,7 @@ def _check_metric(spec: JobSpec, app: Application) -> None:
         )
 
 
-def _limits(settings: Settings, terms: RunSpec) -> Limit:
+def _model_limit(settings: Settings, terms: RunSpec) -> ModelLimit:
     spec = settings.spec
 
     def limit(model_bytes: int) -> None:
@@ -141,7 +141,7 @@ def _check_command(settings: Settings, _: RunSpec) -> None:
         check_output(spec.output)
 
 
-def _check_secrets(command: Command) -> None:
+def _check_secrets(command: CommandSpec) -> None:
     missing = [name for name in command.secrets if name not in os.environ]
     if missing:
         raise JobError("secrets", f"{', '.join(missing)} not in the environment; export before you launch")

@@ -13,18 +13,18 @@ from typing import Final
 
 import yaml
 
-from spotctl.job.readers import VARIABLE, location, own_keys
-from spotctl.job.spec import Checkpoints, Command, Gains, Work
+from spotctl.job.readers import VARIABLE, absolute_location, own_keys
+from spotctl.job.spec import CommandCheckpoints, CommandSpec, CoreGains, WorkSpec
 from spotctl.job.yaml_reader import (
     Mismatch,
     Section,
+    describe_node,
     duration,
     list_of,
     number,
-    shown,
     size,
     switch,
-    whole,
+    whole_number,
     word,
 )
 
@@ -49,86 +49,86 @@ _NAME: Final = "the name of a variable"
 _INSIDE: Final = r"(?!.*(^|/)\.\.(/|$))[^/~\s][^\n]*"
 
 
-def read_command(root: Section, folder: Path) -> Command:
+def read_command(root: Section, folder: Path) -> CommandSpec:
     """Reads what to run. Problems are reported to the document of ``root``."""
-    nodes = root.get("num_nodes", whole(1), 1)
+    nodes = root.get("num_nodes", whole_number(1), 1)
     if nodes != 1:
         message = f"found {nodes}, expected 1: a command job of this version runs on one machine at a time"
         root.reject("num_nodes", message)
     shell, expected = word("a line of shell", r"(?s).*\S.*"), "the command to run, like python train.py"
-    return Command(
+    return CommandSpec(
         run=root.need("run", shell, "", expected),
         setup=root.get("setup", shell, ""),
-        workdir=_workdir(root, folder),
-        file_mounts=_file_mounts(root, folder),
-        secrets=root.get("secrets", _secrets, ()),
-        checkpoint=_checkpoint(root, folder),
-        work=_work(root.section("work")) if root.has("work") else None,
-        retries=root.get("retries", whole(0), 1),
+        workdir=_read_workdir(root, folder),
+        file_mounts=_read_file_mounts(root, folder),
+        secrets=root.get("secrets", _read_secrets, ()),
+        checkpoint=_read_checkpoint(root, folder),
+        work=_read_work(root.section("work")) if root.has("work") else None,
+        retries=root.get("retries", whole_number(0), 1),
     )
 
 
-def read_gains(section: Section) -> Gains:
+def read_gains(section: Section) -> CoreGains:
     """Reads what the program gains from more cores, as ``scaling`` says. Problems go to its document."""
-    found = Gains(
-        section.get("cores", whole(1), None),
+    found = CoreGains(
+        section.get("cores", whole_number(1), None),
         section.get("phi", number("a number above 0 and at most 1", lambda v: 0 < v <= 1), None),
     )
     if found.cores is not None and found.phi is not None:
         section.reject("phi", "found beside cores; expected one: it uses so many cores, or gains by phi")
-        return Gains(found.cores)
+        return CoreGains(found.cores)
     return found
 
 
-def _workdir(root: Section, folder: Path) -> str | None:
+def _read_workdir(root: Section, folder: Path) -> str | None:
     written = root.get("workdir", word("a folder"), None)
     if written is None:
         return None
-    place = location(written, folder)
+    place = absolute_location(written, folder)
     if not Path(place).is_dir():
         root.reject("workdir", f"found {written!r}, but there is no folder {place}")
     return place
 
 
-def _file_mounts(root: Section, folder: Path) -> Mapping[str, str]:
+def _read_file_mounts(root: Section, folder: Path) -> Mapping[str, str]:
     section = root.section("file_mounts")
     expected = (
         "a path below the working folder, like data/train.csv: machines of this computer share its disk"
     )
     mounts = own_keys(section, word("a file, a folder or a URL"), _INSIDE, expected)
-    found = {target: location(source, folder) for target, source in mounts.items()}
+    found = {target: absolute_location(source, folder) for target, source in mounts.items()}
     for target, source in found.items():
         if "://" not in source and not Path(source).exists():
             section.reject(target, f"found {mounts[target]!r}, but there is nothing at {source}")
     return found
 
 
-def _secrets(node: yaml.Node) -> tuple[str, ...]:
+def _read_secrets(node: yaml.Node) -> tuple[str, ...]:
     """Reads names alone. A value is refused without being shown."""
     if not isinstance(node, yaml.MappingNode):
         return list_of(word(_NAME, VARIABLE), f"a list of secrets, each {_NAME}")(node)
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode) or re.fullmatch(VARIABLE, key.value) is None:
-            raise Mismatch(key, f"found {shown(key)}, expected {_NAME}")
+            raise Mismatch(key, f"found {describe_node(key)}, expected {_NAME}")
         if not isinstance(value, yaml.ScalarNode) or value.tag != "tag:yaml.org,2002:null":
             told = f"expected nothing: export {key.value} before you launch, so that no file has it"
             raise Mismatch(value, f"found a value for the secret {key.value}, {told}")
     return tuple(key.value for key, _ in node.value)
 
 
-def _checkpoint(root: Section, folder: Path) -> Checkpoints:
-    default = Checkpoints()
+def _read_checkpoint(root: Section, folder: Path) -> CommandCheckpoints:
+    default = CommandCheckpoints()
     if not root.has("checkpoint"):
         return default
     if root.is_word("checkpoint"):
         keeps = root.get("checkpoint", switch("on", "off"), True)
-        return Checkpoints(keeps=keeps, on_warning=keeps)
+        return CommandCheckpoints(keeps=keeps, on_warning=keeps)
     with root.section("checkpoint") as section:
         store = section.get("store", word("a folder or a URL"), None)
         if store is not None and store.startswith("memory://"):
             section.reject("store", "found memory://, expected a place that outlives a machine")
-        return Checkpoints(
-            None if store is None else location(store, folder),
+        return CommandCheckpoints(
+            None if store is None else absolute_location(store, folder),
             section.get("every", duration(positive=True), default.every),
             section.get("restart", duration(), default.restart),
             section.get("on_warning", switch(), default.on_warning),
@@ -138,12 +138,12 @@ def _checkpoint(root: Section, folder: Path) -> Checkpoints:
         )
 
 
-def _work(section: Section) -> Work:
+def _read_work(section: Section) -> WorkSpec:
     with section:
-        return Work(
-            section.need("steps", whole(1), 1, "how many steps the program takes, as it counts them"),
+        return WorkSpec(
+            section.need("steps", whole_number(1), 1, "how many steps the program takes, as it counts them"),
             section.need(
-                "takes", duration(positive=True), Checkpoints().every, "how long that takes, like 3h"
+                "takes", duration(positive=True), CommandCheckpoints().every, "how long that takes, like 3h"
             ),
             section.get("on", word("an instance type"), None),
         )

@@ -37,13 +37,13 @@ from spotctl.home import default_root
 from spotctl.job.model_size import BYTES_PER_VALUE
 from spotctl.job.spec import JobSpec
 from spotctl.records.shared_inputs import source_of_application
-from spotctl.records.trace_cache import prune
+from spotctl.records.trace_cache import remove_oldest
 from spotctl.timesource import wall_clock
 
 if TYPE_CHECKING:
     from agileml.data.tables import Table
 
-Limit = Callable[[int], None]
+ModelLimit = Callable[[int], None]
 """Raises JobError for a model of too many bytes."""
 
 _ESTIMATES_MAY_BE_LOW_BY: Final = 1.25
@@ -70,19 +70,19 @@ class InputSize:
     """Core-seconds of a clock, as the application estimates them from the counts; None where it does not."""
 
 
-def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
+def look_at_input(spec: JobSpec, app: Application, limit: ModelLimit) -> InputSize:
     """Counts the input and its model. A large input is read whole only where its model may be too large.
 
     Raises JobError where the input is not what the application expects, or its model above the ``limit``.
     """
     folder = default_root() / "cache" / "inputs"
     try:
-        key = _key(spec)
-        found = None if key is None else _load(folder, key)
-        if found is None or not (found.model_exact or _allows(limit, found.model_values)):
-            found = _look(spec, app, limit)
-            if key is not None and _key(spec) == key:  # otherwise the input changed meanwhile
-                _keep(folder, key, found)
+        key = _cache_key(spec)
+        found = None if key is None else _load_cached(folder, key)
+        if found is None or not (found.model_exact or _is_allowed(limit, found.model_values)):
+            found = _survey_input(spec, app, limit)
+            if key is not None and _cache_key(spec) == key:  # otherwise the input changed meanwhile
+                _store_cached(folder, key, found)
     except ApplicationFault as error:
         raise JobError("app", f"{spec.app}: {error}") from error
     except ApplicationError as error:
@@ -95,7 +95,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     return InputSize(found.counts, found.model_values, found.model_exact, found.description, estimate)
 
 
-def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
+def _survey_input(spec: JobSpec, app: Application, limit: ModelLimit) -> InputSize:
     from agileml.data.file_survey import describe_input
     from agileml.data.sampling import Sample  # loads DuckDB and pandas, which only an unknown input needs
     from agileml.data.tables import Table
@@ -103,18 +103,18 @@ def _look(spec: JobSpec, app: Application, limit: Limit) -> InputSize:
     sample = Sample(spec.data, app.columns, spec.columns)
     counts = sample.count_input()
     if counts.exact and counts.rows == counts.rows_read:
-        values, exact = _survey(app, sample, spec), True
+        values, exact = _count_model_values(app, sample, spec), True
     else:
         most = _most_values(app, counts) if sample.layout is app.columns else None
-        exact = most is None or not _allows(limit, most)
+        exact = most is None or not _is_allowed(limit, most)
         if most is None or exact:
-            values = _survey(app, Table(spec.data, app.columns, called=spec.columns), spec)
+            values = _count_model_values(app, Table(spec.data, app.columns, called=spec.columns), spec)
         else:
             values = most
     return InputSize(counts, values, exact, describe_input(spec.data, app.columns, spec.columns))
 
 
-def _survey(app: Application, table: Table, spec: JobSpec) -> int:
+def _count_model_values(app: Application, table: Table, spec: JobSpec) -> int:
     """Returns how many values the model has, by the application's own pass over ``table``."""
     with calling_application("survey"):
         shape = app.survey(table, spec.training.shards).shape
@@ -130,7 +130,7 @@ def _most_values(app: Application, counts: Counts) -> int | None:
         return app.largest_model(int(values))
 
 
-def _allows(limit: Limit, values: int) -> bool:
+def _is_allowed(limit: ModelLimit, values: int) -> bool:
     try:
         limit(values * BYTES_PER_VALUE)
     except JobError:
@@ -149,7 +149,7 @@ def data_error(spec: JobSpec, error: ApplicationError) -> JobError:
 # ---- results of earlier calls -------------------------------------------------------------------
 
 
-def _key(spec: JobSpec) -> str | None:
+def _cache_key(spec: JobSpec) -> str | None:
     """Returns a digest of the input and all that its size depends on; None where nothing is kept of it.
 
     A plan creates no home, so nothing is kept before there is one.
@@ -159,7 +159,7 @@ def _key(spec: JobSpec) -> str | None:
     if not default_root().exists():
         return None
     try:
-        stats = dict(_stats(spec.data))
+        stats = dict(_file_stats(spec.data))
     except OSError:  # it is going away: its reader reports that
         return None
     newest_ns = max((stat[1] for stat in stats.values() if stat), default=None)
@@ -180,7 +180,7 @@ def _key(spec: JobSpec) -> str | None:
     )
 
 
-def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+def _file_stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
     """Yields the local files of an input and its vocabularies, each with its size, times and inode."""
     from agileml.data.fingerprints import stat_of
     from agileml.data.sources import find_files, is_local, vocabulary_of
@@ -200,7 +200,7 @@ def _stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
             yield vocabulary, stat_of(vocabulary) if os.path.exists(vocabulary) else None
 
 
-def _load(folder: Path, key: str) -> InputSize | None:
+def _load_cached(folder: Path, key: str) -> InputSize | None:
     path = folder / f"{key}.json"
     try:
         told = json.loads(path.read_bytes())
@@ -212,7 +212,7 @@ def _load(folder: Path, key: str) -> InputSize | None:
     return found
 
 
-def _keep(folder: Path, key: str, found: InputSize) -> None:
+def _store_cached(folder: Path, key: str, found: InputSize) -> None:
     told: Mapping[str, Any] = {
         "counts": asdict(found.counts),
         "values": found.model_values,
@@ -224,7 +224,7 @@ def _keep(folder: Path, key: str, found: InputSize) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(told))
         partial.replace(folder / f"{key}.json")
-        prune(folder, _MOST_KEPT)
+        remove_oldest(folder, _MOST_KEPT)
     except OSError:  # no room, or no permission: it is measured again next time
         with suppress(OSError):
             partial.unlink()

@@ -16,18 +16,18 @@ from spotctl.job.yaml_reader import read_text
 
 
 @contextmanager
-def placed(path: Path) -> Iterator[None]:
+def locate_errors(path: Path) -> Iterator[None]:
     """Turns a JobError inside into a JobFileError, which says where in the job file ``path`` its field
     stands.
     """
     try:
         yield
     except JobError as error:
-        line, column = place(read_text(path), error.field)
+        line, column = find_field(read_text(path), error.field)
         raise JobFileError([Problem(str(path), line, column, error.field, error.message)]) from error
 
 
-def place(text: str, field: str) -> tuple[int, int]:
+def find_field(text: str, field: str) -> tuple[int, int]:
     """Returns line and column, from 1, of the value at the dotted path ``field``; of a mapping, of its key.
 
     Where the path goes further than the file does, it is the last key found. ``text`` is valid YAML.

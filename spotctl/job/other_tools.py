@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from spotctl.job.yaml_reader import Document, Section, shown
+from spotctl.job.yaml_reader import Document, Section, describe_node
 
 _SAME: Final = "as it is"
 _NO_GPUS: Final = (
@@ -137,17 +137,17 @@ def refuse_foreign(document: Document, root: Section) -> None:
     """Raises JobFileError with the translation of every key where ``root`` is another tool's file."""
     if "app" in root:
         return
-    written = dict(_keys(root))
+    written = dict(_list_keys(root))
     for tool in _TOOLS:
-        marks = tool.marks & written.keys() | tool.marks & set(root.names)
+        marks = tool.marks & written.keys() | tool.marks & set(root.key_names)
         if marks:
-            document.refuse(None, _translation(tool, written))
+            document.refuse(None, _translate_keys(tool, written))
 
 
-def _translation(tool: Tool, written: Mapping[str, yaml.Node]) -> str:
+def _translate_keys(tool: Tool, written: Mapping[str, yaml.Node]) -> str:
     same = [key for key in written if tool.keys.get(key) == _SAME]
     rest = {
-        f"{key}: {shown(node)}".replace("'", ""): _becomes(tool, key, node)
+        f"{key}: {describe_node(node)}".replace("'", ""): _translate_key(tool, key, node)
         for key, node in written.items()
         if key not in same
     }
@@ -158,14 +158,14 @@ def _translation(tool: Tool, written: Mapping[str, yaml.Node]) -> str:
     return "\n".join((head, *lines, *kept))
 
 
-def _becomes(tool: Tool, key: str, node: yaml.Node) -> str:
+def _translate_key(tool: Tool, key: str, node: yaml.Node) -> str:
     value = node.value if isinstance(node, yaml.ScalarNode) else "..."
     return tool.keys.get(key, _NONE).replace("{}", str(value))
 
 
-def _keys(root: Section) -> Iterator[tuple[str, yaml.Node]]:
+def _list_keys(root: Section) -> Iterator[tuple[str, yaml.Node]]:
     """Yields all keys of the outermost mapping, and those below the mappings that other tools nest in."""
-    for key in root.names:
+    for key in root.key_names:
         node = root.node(key)
         below = key in ("resources", "containerProperties") and isinstance(node, yaml.MappingNode)
         if not below:

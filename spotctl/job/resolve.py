@@ -52,7 +52,7 @@ class PriceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedJob:
     """Holds all that a world needs. ``trace`` has the future too: only providers may read all of it."""
 
     terms: RunSpec
@@ -61,19 +61,19 @@ class Resolved:
     capacity: Observations
     """When each market had capacity; includes the future, like ``trace``."""
 
-    def named(self, run: str) -> Resolved:
+    def with_run_name(self, run: str) -> ResolvedJob:
         """Returns the same for a run that got its name only now."""
         return replace(self, terms=replace(self.terms, run=run))
 
 
-def resolve(
+def resolve_job(
     spec: JobSpec,
     options: PriceOptions,
     run: str,
     seed: int,
     recording: Recording | None = None,
     now: float | None = None,
-) -> Resolved:
+) -> ResolvedJob:
     """Resolves a run of ``spec``. Raises UsageError where prices, markets and job do not fit.
 
     ``recording``: the prices, if they were read already; otherwise ``options`` name them. ``now``: the
@@ -81,25 +81,25 @@ def resolve(
     """
     _check_strategy(spec)
     catalogue = Catalogue.bundled()
-    recording = _recording(spec, options, catalogue) if recording is None else recording
+    recording = _read_recording(spec, options, catalogue) if recording is None else recording
     label = recording.label
-    start = _start(recording, options, seed, now)
-    tradable = _tradable(recording, start, catalogue, label)
-    by_cloud = _rules(options, recording)
+    start = _choose_start(recording, options, seed, now)
+    tradable = _market_options(recording, start, catalogue, label)
+    by_cloud = _rules_by_cloud(options, recording)
     rules = combine_rules([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
     tradable = tuple(
         t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
         for t in tradable
     )
     tradable = _with_speeds(spec, tradable, catalogue)
-    checkpoints = _checkpoints(spec)
+    checkpoints = _checkpointing_of(spec)
     terms = RunSpec(
         job=spec.name,
         run=run,
         seed=seed,
         start=start,
         rules=rules,
-        reliable=_reliable(spec, tradable, start, catalogue),
+        reliable=_reliable_option(spec, tradable, start, catalogue),
         reliable_count=0 if spec.reliable is None else spec.reliable.instances,
         spot=tradable,
         limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
@@ -127,17 +127,17 @@ def resolve(
         checkpoints=checkpoints,
         saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
         keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
-        luggage=_luggage(spec, tradable),
+        luggage=_movable_checkpoint(spec, tradable),
         modelled_speeds=spec.local.speeds,
         keeps=None
         if spec.checkpoint is None
         else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
     )
     trace = recording.history.select(t.market for t in tradable)
-    return Resolved(terms, trace, recording, _capacity(options, tradable))
+    return ResolvedJob(terms, trace, recording, _read_capacity(options, tradable))
 
 
-def _checkpoints(spec: JobSpec) -> Checkpointing | None:
+def _checkpointing_of(spec: JobSpec) -> Checkpointing | None:
     """Returns how checkpoints replace reliable machines; None where those hold the model. Writing them is
     work.
     """
@@ -147,7 +147,7 @@ def _checkpoints(spec: JobSpec) -> Checkpointing | None:
     return Checkpointing(said.every, 0.0, said.restart)
 
 
-def _luggage(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoint | None:
+def _movable_checkpoint(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoint | None:
     """Returns what a checkpoint takes to another region. Raises UsageError for a job bound to one region."""
     regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
     if len(regions) == 1:
@@ -229,19 +229,19 @@ def _amount_of(spec: JobSpec) -> str:
     return "stop.clocks" if spec.command is None else "work"
 
 
-def _recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
-    wanted = Wanted(spec, options.markets, catalogue)
+def _read_recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
+    wanted = MarketFilter(spec, options.markets, catalogue)
     try:
         if options.trace is None:
             return read_bundled_once(wanted)
         return read_trace_once(options.trace, wanted)
     except NoSuchMarket as error:
-        raise wanted.refusal(error) from error
+        raise wanted.explain_refusal(error) from error
     except TraceError as error:
         raise UsageError(str(error)) from error
 
 
-def _capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:
+def _read_capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:
     """Returns the observations of the job's markets. Raises UsageError where there are none."""
     if options.availability is None:
         return Observations()
@@ -261,7 +261,7 @@ def _capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observ
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MarketFilter:
     """Selects the markets of a recording that the job may use."""
 
     spec: JobSpec
@@ -273,14 +273,14 @@ class Wanted:
             return market.instance_type in self.named or str(market) in self.named
         spot = self.spec.spot
         return (
-            _among(spot.clouds, market.cloud)
-            and _among(spot.regions, market.region)
-            and _among(spot.zones, market.zone)
-            and _among(spot.instance_types, market.instance_type)
+            _is_allowed(spot.clouds, market.cloud)
+            and _is_allowed(spot.regions, market.region)
+            and _is_allowed(spot.zones, market.zone)
+            and _is_allowed(spot.instance_types, market.instance_type)
             and self._large_enough(market)
         )
 
-    def refusal(self, error: NoSuchMarket) -> UsageError:
+    def explain_refusal(self, error: NoSuchMarket) -> UsageError:
         """Returns the error for a recording that has none of them."""
         if self.named:
             return UsageError(f"--trace-market {' '.join(self.named)}: {error.path} has only {error.offered}")
@@ -301,12 +301,12 @@ class Wanted:
         return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
 
 
-def _among(allowed: Iterable[str], value: str) -> bool:
+def _is_allowed(allowed: Iterable[str], value: str) -> bool:
     allowed = tuple(allowed)
     return not allowed or value in allowed
 
 
-def _start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
+def _choose_start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
     start, history_s = options.start, HISTORY_BEFORE_START_S if now is None else HISTORY_S
     if start is None:
         earliest = Instant(recording.first + history_s)
@@ -322,7 +322,7 @@ def _start(recording: Recording, options: PriceOptions, seed: int, now: float | 
     raise UsageError(f"--trace-start {format_instant(start)} is outside of {recording.label} ({span})")
 
 
-def _tradable(
+def _market_options(
     recording: Recording, start: Instant, catalogue: Catalogue, label: str
 ) -> tuple[MarketOption, ...]:
     """Returns the recording's markets for which the catalogue knows cores and on-demand price."""
@@ -340,7 +340,7 @@ def _tradable(
     return tuple(known)
 
 
-def _rules(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRules]:
+def _rules_by_cloud(options: PriceOptions, recording: Recording) -> Mapping[str, MarketRules]:
     """Returns rules by cloud. Raises UsageError where those of several clouds cannot be combined."""
     clouds = sorted({market.cloud for market in recording.series})
     if options.rules is not None:
@@ -360,7 +360,7 @@ def _usual_rules(cloud: str, recording: Recording) -> MarketRules:
     return RULES[cloud] if recording.generated else default_rules(cloud, recording.first)
 
 
-def _reliable(
+def _reliable_option(
     spec: JobSpec, tradable: Sequence[MarketOption], start: Instant, catalogue: Catalogue
 ) -> MarketOption:
     """Returns the reliable machines' market: where the spot machines are, unless the job says otherwise."""

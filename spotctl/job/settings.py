@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Final
 
 from pricing_data.model.units import MicroUsd, Seconds
-from spotctl.control.codec import from_json, to_json
 from spotctl.errors import LedgerError
 from spotctl.job.resolve import PriceOptions
 from spotctl.job.spec import JobSpec
+from spotctl.records.codec import from_json, to_json
 
 DEFAULT_SPEED: Final = 600.0
 """Nominal seconds per real one."""
@@ -60,7 +60,7 @@ class Settings:
     """The queue that runs the job; None: it runs by itself."""
 
     @classmethod
-    def of(cls, spec: JobSpec, options: LaunchOptions) -> Settings:
+    def from_options(cls, spec: JobSpec, options: LaunchOptions) -> Settings:
         objective = replace(
             spec.objective,
             deadline=spec.objective.deadline if options.deadline is None else options.deadline,
@@ -70,13 +70,13 @@ class Settings:
         seed = spec.seed if options.seed is None else options.seed
         return cls(spec, options.world, options.speed, options.prices, seed)
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """Returns the settings as JSON, for the run's record."""
         return json.dumps(to_json(self), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> Settings:
-        """Reads the settings that ``text`` gave. Raises LedgerError for anything else."""
+        """Reads the settings that ``to_text`` gave. Raises LedgerError for anything else."""
         try:
             settings: Settings = from_json(cls, json.loads(text))
         except (TypeError, ValueError) as error:

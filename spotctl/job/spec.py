@@ -41,7 +41,7 @@ _BY_CLOCKS: Final = Seconds(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Converged:
+class Convergence:
     """Stops training when two reports of ``metric`` in a row differ by no more than ``delta``."""
 
     metric: str
@@ -49,16 +49,16 @@ class Converged:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopSpec:
     """Ends the job at whichever condition comes first, of those that are set."""
 
     clocks: int | None = None
     seconds: Seconds | None = None
-    converged: Converged | None = None
+    converged: Convergence | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Reliable:
+class ReliableSpec:
     """Describes the machines that are never revoked. None: wherever the spot machines are."""
 
     instances: int
@@ -84,7 +84,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SpotSpec:
     """Selects revocable machines, and how many. Empty tuples and None allow everything."""
 
     max_instances: int
@@ -98,7 +98,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class ObjectiveSpec:
     """Says what to minimize, how, and within what limits. ``deadline`` counts from the start of the job."""
 
     minimize: str = "cost"
@@ -109,7 +109,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingSpec:
     """Describes how the job scales: the papers' phi, sigma and lambda (Harlap 4.3.1, table 4.1).
 
     ``phi``: scaling efficiency; ``sigma``: time lost when the footprint changes; ``lambda_``: time lost
@@ -126,7 +126,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingSpec:
     """Says how model and input are cut, and how far apart workers may be.
 
     ``link_mbit_s``: what one machine can send, in megabits a second. ``measured_stages``: choose stages by
@@ -143,7 +143,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalSpec:
     """Describes machines of the local world. ``core_seconds_per_clock`` is nominal work of one clock.
 
     ``lease``: nominal time for which machines go on without a driver, because spotctl has died.
@@ -176,7 +176,7 @@ class ModelCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class CommandCheckpoints:
     """Says how a command stores what it has done. Times are nominal.
 
     ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
@@ -199,7 +199,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Gains:
+class CoreGains:
     """Says what a program gains from a machine with more cores; at most one field is set.
 
     ``cores``: it uses so many and no more. ``phi``: each doubling of cores makes it ``2 phi`` times as fast.
@@ -218,7 +218,7 @@ class Gains:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkSpec:
     """Says how much work a command is: ``steps`` of its own counting, ``takes`` nominal seconds on ``on``."""
 
     steps: int
@@ -228,7 +228,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandSpec:
     """Describes a program that checkpoints. ``workdir`` and local sources of ``file_mounts`` are absolute
     paths.
 
@@ -241,10 +241,10 @@ class Command:
     workdir: str | None = None
     file_mounts: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
-    checkpoint: Checkpoints = field(default_factory=Checkpoints)
-    work: Work | None = None
+    checkpoint: CommandCheckpoints = field(default_factory=CommandCheckpoints)
+    work: WorkSpec | None = None
     retries: int = 1
-    gains: Gains = field(default_factory=Gains)
+    gains: CoreGains = field(default_factory=CoreGains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +259,18 @@ class JobSpec:
     app: str
     args: Mapping[str, Argument]
     data: str
-    stop: Stop
-    reliable: Reliable | None
-    spot: Spot
-    objective: Objective
-    scaling: Scaling
-    training: Training
+    stop: StopSpec
+    reliable: ReliableSpec | None
+    spot: SpotSpec
+    objective: ObjectiveSpec
+    scaling: ScalingSpec
+    training: TrainingSpec
     drain: bool
     seed: int
     output: str
-    local: Local
+    local: LocalSpec
     envs: Mapping[str, str]
-    command: Command | None = None
+    command: CommandSpec | None = None
     """Set for ``engine: command``."""
     checkpoint: ModelCheckpoints | None = None
     """Set for ``engine: agileml``; None: it stores none."""

@@ -31,7 +31,7 @@ def start_like_now(earliest: Instant, last: Instant, now: float, seed: int) -> I
     """
     end = last - ROOM_S if last - ROOM_S > earliest else last
     for period in (WEEK_S, DAY_S, HOUR_S):
-        first = _next(earliest, period)
+        first = _next_period(earliest, period)
         count = (end - first) // period
         if count > 0:
             number, within = divmod(int(now) - _MONDAY, period)
@@ -39,6 +39,6 @@ def start_like_now(earliest: Instant, last: Instant, now: float, seed: int) -> I
     return earliest
 
 
-def _next(moment: int, period: int) -> int:
+def _next_period(moment: int, period: int) -> int:
     """Returns the first beginning of a ``period`` at or after ``moment``; weeks begin on Mondays."""
     return moment + (_MONDAY - moment) % period

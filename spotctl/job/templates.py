@@ -73,8 +73,12 @@ def job_file(kind: str, what: str, file: Path) -> str:
     """
     head = _HEAD.substitute(file=file.name)
     if kind == "command":
-        return head + Template(_COMMAND).substitute(command=_scalar(what))
-    return head + Template(_ELASTIC[kind]).substitute(data=_scalar(_seen_from(file.parent, what))) + _MACHINES
+        return head + Template(_COMMAND).substitute(command=_yaml_scalar(what))
+    return (
+        head
+        + Template(_ELASTIC[kind]).substitute(data=_yaml_scalar(_seen_from(file.parent, what)))
+        + _MACHINES
+    )
 
 
 def _seen_from(folder: Path, data: str) -> str:
@@ -83,6 +87,6 @@ def _seen_from(folder: Path, data: str) -> str:
     return os.path.relpath(data, folder)
 
 
-def _scalar(text: str) -> str:
+def _yaml_scalar(text: str) -> str:
     """Returns the text on one line, as YAML reads it back."""
     return yaml.safe_dump(text, width=10**9, default_flow_style=True).removesuffix("...\n").strip()

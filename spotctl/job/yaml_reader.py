@@ -57,13 +57,13 @@ class Document:
         self.file = file
         self._problems: list[Problem] = []
 
-    def report(self, mark: yaml.Mark | None, field: str, message: str) -> None:
+    def report_problem(self, mark: yaml.Mark | None, field: str, message: str) -> None:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         self._problems.append(Problem(self.file, line, column, field, message))
 
     def refuse(self, mark: yaml.Mark | None, message: str) -> NoReturn:
         """Reports a problem that makes reading on pointless. Raises JobFileError with all problems so far."""
-        self.report(mark, "", message)
+        self.report_problem(mark, "", message)
         raise JobFileError(self._problems)
 
     def raise_if_wrong(self) -> None:
@@ -89,19 +89,21 @@ class Section:
         self._rejected: set[str] = set()
         self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value if node else ():
-            self._enter(key, value)
+            self._add_entry(key, value)
 
-    def _enter(self, key: yaml.Node, value: yaml.Node) -> None:
+    def _add_entry(self, key: yaml.Node, value: yaml.Node) -> None:
         if not isinstance(key, yaml.ScalarNode):
-            self._document.report(key.start_mark, self._path, f"found {shown(key)} as a key, expected a word")
+            self._document.report_problem(
+                key.start_mark, self._path, f"found {describe_node(key)} as a key, expected a word"
+            )
         elif key.value in self._entries:
             first = self._entries[key.value][0].start_mark.line + 1
             message = f"found a second time, expected once (first in line {first})"
-            self._document.report(key.start_mark, self._field(key.value), message)
+            self._document.report_problem(key.start_mark, self._field_path(key.value), message)
         else:
             self._entries[key.value] = (key, value)
 
-    def _field(self, key: str) -> str:
+    def _field_path(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
     def __enter__(self) -> Self:
@@ -112,8 +114,8 @@ class Section:
     ) -> None:
         known = ", ".join(sorted(self._asked))
         for name in self._entries.keys() - self._asked.keys() - self._rejected:
-            message = f"unknown key, expected one of {known}{hint(name, self._asked)}"
-            self._document.report(self._entries[name][0].start_mark, self._field(name), message)
+            message = f"unknown key, expected one of {known}{suggest_nearest(name, self._asked)}"
+            self._document.report_problem(self._entries[name][0].start_mark, self._field_path(name), message)
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -129,7 +131,7 @@ class Section:
         return isinstance(node, yaml.ScalarNode) and bool(node.value)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def key_names(self) -> tuple[str, ...]:
         """Returns the keys as written; for mappings whose keys are the user's own."""
         return tuple(self._entries)
 
@@ -145,32 +147,34 @@ class Section:
         try:
             return read(self._entries[key][1])
         except Mismatch as mismatch:
-            self._document.report(mismatch.node.start_mark, self._field(key), str(mismatch))
+            self._document.report_problem(mismatch.node.start_mark, self._field_path(key), str(mismatch))
             return default
 
     def need(self, key: str, read: Reader[T], stand_in: T, expected: str) -> T:
         """Reads a key that must be there; ``expected`` says what to write when it is not."""
         if key not in self._entries and not self._silent:
-            self._document.report(self._mark, self._field(key), f"missing, expected {expected}")
+            self._document.report_problem(self._mark, self._field_path(key), f"missing, expected {expected}")
         return self.get(key, read, stand_in)
 
     def need_any(self, keys: Sequence[str], expected: str) -> None:
         """Reports a problem unless at least one of ``keys`` is there."""
         if not self._silent and not any(key in self._entries for key in keys):
-            self._document.report(self._mark, self._path, f"missing, expected {expected}")
+            self._document.report_problem(self._mark, self._path, f"missing, expected {expected}")
 
     def section(self, key: str, expected: str | None = None) -> Section:
         """Returns the mapping below ``key``, which must be there when ``expected`` says what to write."""
         self._asked[key] = None
-        path = self._field(key)
+        path = self._field_path(key)
         if key not in self._entries:
             if expected is not None and not self._silent:
-                self._document.report(self._mark, path, f"missing, expected {expected}")
+                self._document.report_problem(self._mark, path, f"missing, expected {expected}")
             return Section(self._document, path, None, silent=expected is not None)
         node = self._entries[key][1]
         if not isinstance(node, yaml.MappingNode):
-            message = f"found {shown(node)}, expected a mapping" + (f": {expected}" if expected else "")
-            self._document.report(node.start_mark, path, message)
+            message = f"found {describe_node(node)}, expected a mapping" + (
+                f": {expected}" if expected else ""
+            )
+            self._document.report_problem(node.start_mark, path, message)
             return Section(self._document, path, None, silent=True)
         return Section(self._document, path, node, silent=False)
 
@@ -178,7 +182,7 @@ class Section:
         """Reports a key that is known but cannot be there, or cannot have its value, beside the others."""
         self._rejected.add(key)
         mark = self._entries[key][1].start_mark if key in self._entries else self._mark
-        self._document.report(mark, self._field(key), message)
+        self._document.report_problem(mark, self._field_path(key), message)
 
 
 def open_document(text: str, file: str) -> tuple[Document, Section]:
@@ -201,7 +205,7 @@ def open_document(text: str, file: str) -> tuple[Document, Section]:
     if node is None:
         document.refuse(None, "found an empty file, expected keys and values")
     if not isinstance(node, yaml.MappingNode):
-        document.refuse(node.start_mark, f"found {shown(node)}, expected keys and values")
+        document.refuse(node.start_mark, f"found {describe_node(node)}, expected keys and values")
     return document, Section(document, "", node, silent=False)
 
 
@@ -216,7 +220,7 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def shown(node: yaml.Node) -> str:
+def describe_node(node: yaml.Node) -> str:
     """Describes a node for a message."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
@@ -228,7 +232,7 @@ def shown(node: yaml.Node) -> str:
     return repr(written if len(written) <= 40 else f"{written[:37]}...")
 
 
-def hint(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Returns ' (did you mean x?)' where one of ``known`` is near."""
     nearest = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {nearest[0]}?)" if nearest else ""
@@ -237,9 +241,9 @@ def hint(word: str, known: Iterable[str]) -> str:
 # ---- readers -----------------------------------------------------------------------------------
 
 
-def _scalar(node: yaml.Node, expected: str) -> str:
+def _read_scalar(node: yaml.Node, expected: str) -> str:
     if not isinstance(node, yaml.ScalarNode) or node.tag == _NULL:
-        raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+        raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
     if node.tag not in _UNTAGGED:
         raise Mismatch(node, f"found the tag {node.tag}, expected {expected} without a tag")
     return str(node.value)
@@ -249,9 +253,9 @@ def word(expected: str, pattern: str = r".*\S.*") -> Reader[str]:
     """Reads text that matches all of ``pattern``."""
 
     def read(node: yaml.Node) -> str:
-        text = _scalar(node, expected)
+        text = _read_scalar(node, expected)
         if re.fullmatch(pattern, text) is None:
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         return text
 
     return read
@@ -260,9 +264,11 @@ def word(expected: str, pattern: str = r".*\S.*") -> Reader[str]:
 def one_of(*choices: str) -> Reader[str]:
     def read(node: yaml.Node) -> str:
         expected = f"one of {', '.join(choices)}"
-        text = _scalar(node, expected)
+        text = _read_scalar(node, expected)
         if text not in choices:
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}{hint(text, choices)}")
+            raise Mismatch(
+                node, f"found {describe_node(node)}, expected {expected}{suggest_nearest(text, choices)}"
+            )
         return text
 
     return read
@@ -272,25 +278,25 @@ def switch(yes: str = "true", no: str = "false") -> Reader[bool]:
     """Reads one of two words."""
 
     def read(node: yaml.Node) -> bool:
-        text = _scalar(node, f"{yes} or {no}")
+        text = _read_scalar(node, f"{yes} or {no}")
         if text not in (yes, no):
-            raise Mismatch(node, f"found {shown(node)}, expected {yes} or {no}")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {yes} or {no}")
         return text == yes
 
     return read
 
 
-def whole(least: int, most: int | None = None) -> Reader[int]:
+def whole_number(least: int, most: int | None = None) -> Reader[int]:
     """Reads a whole number of at least ``least``, and at most ``most``."""
 
     def read(node: yaml.Node) -> int:
         expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
-        text = _scalar(node, expected)
+        text = _read_scalar(node, expected)
         if _TOO_LONG.fullmatch(text) is not None:
-            raise Mismatch(node, f"found {shown(node)}, expected {expected} with at most 18 digits")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected} with at most 18 digits")
         fits = _WHOLE.fullmatch(text) is not None and least <= int(text)
         if not fits or (most is not None and int(text) > most):
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         return int(text)
 
     return read
@@ -300,13 +306,13 @@ def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
     """Reads a finite number that ``accept`` agrees to; ``expected`` says in words which those are."""
 
     def read(node: yaml.Node) -> float:
-        text = _scalar(node, expected)
+        text = _read_scalar(node, expected)
         try:
             value = float(text)
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or not accept(value):
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         return value
 
     return read
@@ -317,15 +323,15 @@ def duration(*, positive: bool = False) -> Reader[Seconds]:
 
     def read(node: yaml.Node) -> Seconds:
         expected = "a duration with its unit, like 90s, 2m, 6h or 1h30m"
-        text = _scalar(node, expected)
+        text = _read_scalar(node, expected)
         try:
             value = parse_duration(text)
         except ValueError:
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}") from None
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}") from None
         if positive and value <= 0:
-            raise Mismatch(node, f"found {shown(node)}, expected a duration above zero")
+            raise Mismatch(node, f"found {describe_node(node)}, expected a duration above zero")
         if value > _LONGEST_S:
-            raise Mismatch(node, f"found {shown(node)}, expected at most ten years")
+            raise Mismatch(node, f"found {describe_node(node)}, expected at most ten years")
         return value
 
     return read
@@ -336,14 +342,14 @@ def size() -> Reader[int]:
 
     def read(node: yaml.Node) -> int:
         expected = "a size with its unit, like 500MB, 2GB or 1.5TB"
-        match = _SIZE.fullmatch(_scalar(node, expected))
+        match = _SIZE.fullmatch(_read_scalar(node, expected))
         if match is None:
-            raise Mismatch(node, f"found {shown(node)}, expected {expected}")
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         thousand = 1024.0 if match[3] else 1000.0
         power: int = _SIZE_UNITS.index(match[2])
         value = float(match[1]) * thousand**power
         if value > _LARGEST_BYTES:
-            raise Mismatch(node, f"found {shown(node)}, expected at most 1000TB")
+            raise Mismatch(node, f"found {describe_node(node)}, expected at most 1000TB")
         return round(value)
 
     return read
@@ -354,13 +360,13 @@ def list_of(read_one: Reader[T], expected: str) -> Reader[tuple[T, ...]]:
 
     def read(node: yaml.Node) -> tuple[T, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            found = "an empty list" if isinstance(node, yaml.SequenceNode) else shown(node)
+            found = "an empty list" if isinstance(node, yaml.SequenceNode) else describe_node(node)
             raise Mismatch(node, f"found {found}, expected {expected}")
         values: list[T] = []
         for element in node.value:
             value = read_one(element)
             if value in values:
-                raise Mismatch(element, f"found {shown(element)} a second time, expected it once")
+                raise Mismatch(element, f"found {describe_node(element)} a second time, expected it once")
             values.append(value)
         return tuple(values)
 

@@ -29,13 +29,13 @@ from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import BID_DELTAS
 from pricing_data.model.market import Market, MarketRules, PriceHistory, Series
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
-from spotctl.job.spec import Scaling
+from spotctl.job.spec import ScalingSpec
 
 HISTORY_S: Final = 90 * 86400
 """How much of a market's record beta rests on: as much as AWS and Azure give."""
 _NEVER: Final = Instant(0)
 _NEARLY_ALL: Final = 1.0 - 1e-9
-_LAMBDA_S: Final = Scaling().lambda_
+_LAMBDA_S: Final = ScalingSpec().lambda_
 
 
 class Basis(StrEnum):

@@ -138,13 +138,13 @@ def _named(market: Market, name: str) -> bool:
 
 
 def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
-    from spotctl.job.yaml_reader import hint
+    from spotctl.job.yaml_reader import suggest_nearest
 
     if not here:
         return UsageError("the store has no such prices yet; `spotctl prices fetch` or `import` brings some")
     known = {str(quote.market) for quote in here} | {quote.market.instance_type for quote in here}
     return UsageError(
-        f"no market is called {name!r}{hint(name, sorted(known))}; `spotctl prices show` lists them"
+        f"no market is called {name!r}{suggest_nearest(name, sorted(known))}; `spotctl prices show` lists them"
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spotctl.errors import JobError, JobFileError, Problem
-from spotctl.job.locations import place
+from spotctl.job.locations import find_field
 from spotctl.job.yaml_reader import read_text
 from spotctl.queue.file import list_jobs
 
@@ -49,6 +49,6 @@ def locate_errors_in(queue: Path) -> Iterator[None]:
         entry = next((entry for entry in list_jobs(queue) if entry.name == error.job), None)
         if entry is None:
             raise
-        line, column = place(read_text(entry.file), error.field)
+        line, column = find_field(read_text(entry.file), error.field)
         message = f"{error.message} (the job {error.job}, {queue}:{entry.line})"
         raise JobFileError([Problem(str(entry.file), line, column, error.field, message)]) from error

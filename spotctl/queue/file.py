@@ -22,15 +22,15 @@ from spotctl.job.yaml_reader import (
     Mismatch,
     Reader,
     Section,
+    describe_node,
     duration,
-    hint,
     list_of,
     number,
     open_document,
     read_text,
-    shown,
+    suggest_nearest,
     switch,
-    whole,
+    whole_number,
     word,
 )
 from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
@@ -61,7 +61,7 @@ def load_queue(path: Path) -> QueueSpec:
             round_s=root.get("round", duration(positive=True), ROUND_S),
             budget=None if budget is None else to_micros(budget),
             quotas=_read_numbers(
-                root.section("quotas"), whole(1), "an instance type, or one in a zone: TYPE@ZONE"
+                root.section("quotas"), whole_number(1), "an instance type, or one in a zone: TYPE@ZONE"
             ),
             entities=_read_numbers(root.section("entities"), _WEIGHT, "an entity"),
             jobs=_read_jobs(document, root, folder),
@@ -83,7 +83,9 @@ def _read_policy(root: Section) -> PolicyChoice:
         else:
             name, parameters = _read_word(node, "the name of a policy"), {}
         if name not in MENU:
-            raise Mismatch(node, f"found {name!r}, expected one of {', '.join(MENU)}{hint(name, MENU)}")
+            raise Mismatch(
+                node, f"found {name!r}, expected one of {', '.join(MENU)}{suggest_nearest(name, MENU)}"
+            )
         if name == "makespan-within" and "budget" not in parameters and "budget" in root:
             return PolicyChoice(name, parameters)  # its budget is what is left of the queue's
         try:
@@ -112,7 +114,7 @@ def _read_parameter(node: yaml.Node) -> float | str | bool:
 def _read_numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
     found: dict[str, T] = {}
     with section:
-        for key in section.names:
+        for key in section.key_names:
             if re.fullmatch(_POOL, key) is None:
                 section.reject(key, f"found the key {key!r}, expected {expected}")
             value = section.get(key, read, None)
@@ -127,7 +129,7 @@ def _read_numbers(section: Section, read: Reader[T], expected: str) -> dict[str,
 def _read_jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
     def read(node: yaml.Node) -> tuple[Member, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            found = "an empty list" if isinstance(node, yaml.SequenceNode) else shown(node)
+            found = "an empty list" if isinstance(node, yaml.SequenceNode) else describe_node(node)
             raise Mismatch(node, f"found {found}, expected {_SOME_JOBS}")
         return tuple(_read_member(document, element, folder) for element in node.value)
 
@@ -136,7 +138,7 @@ def _read_jobs(document: Document, root: Section, folder: Path) -> tuple[Member,
 
 def _read_member(document: Document, node: yaml.Node, folder: Path) -> Member:
     if not isinstance(node, yaml.MappingNode):
-        raise Mismatch(node, f"found {shown(node)}, expected a mapping like {{job: movies.yaml}}")
+        raise Mismatch(node, f"found {describe_node(node)}, expected a mapping like {{job: movies.yaml}}")
     with Section(document, "jobs", node, silent=False) as section:
         file = section.need("job", word("a job file"), "", "a job file, like movies.yaml")
         name = section.get("name", _NAME, None)
@@ -149,7 +151,7 @@ def _read_member(document: Document, node: yaml.Node, folder: Path) -> Member:
         after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
         path = folder / Path(file).expanduser()
         if file and not path.is_file():
-            near = hint(file, sorted(other.name for other in path.parent.glob("*.yaml")))
+            near = suggest_nearest(file, sorted(other.name for other in path.parent.glob("*.yaml")))
             section.reject("job", f"found {file!r}, but there is no file {path}{near}")
             file = ""
     if not file:
@@ -192,7 +194,9 @@ def problem_of(jobs: Sequence[Member]) -> str | None:
     for member in jobs:
         unknown = [name for name in member.after if name not in names]
         if unknown:
-            return f"{member.name} waits for {unknown[0]}, which is no job here{hint(unknown[0], names)}"
+            return f"{member.name} waits for {unknown[0]}, which is no job here{
+                suggest_nearest(unknown[0], names)
+            }"
         if member.after and member.spec.objective.deadline is not None and not member.best_effort:
             return (
                 f"{member.name} waits for {', '.join(member.after)}, so its deadline cannot be promised; "

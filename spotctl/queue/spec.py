@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from pricing_data.model.units import MicroUsd, Seconds
-from spotctl.control.codec import from_json, to_json
 from spotctl.errors import LedgerError
 from spotctl.job.resolve import PriceOptions
 from spotctl.job.settings import Settings, WorldKind
 from spotctl.job.spec import JobSpec
+from spotctl.records.codec import from_json, to_json
 
 T = TypeVar("T")
 

@@ -44,15 +44,15 @@ class Front:
         self._pipe: int | None = pipe
         self._process = process
         _hear_of_parents_end(signal.SIGHUP)
-        if self.gone:  # it ended before this process listened for that
+        if self.is_gone:  # it ended before this process listened for that
             signal.raise_signal(signal.SIGHUP)
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Tells whether the process in front has ended."""
         return os.getppid() != self._process
 
-    def leave(self, *, as_wanted: bool) -> None:
+    def release_front(self, *, as_wanted: bool) -> None:
         """Lets the process in front end; ``as_wanted``: the job was to be started so.
 
         Harmless when repeated.
@@ -116,7 +116,7 @@ def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:
     os._exit(code if code >= 0 else _SIGNALLED - code)
 
 
-def redirect(streams: Sequence[int], log: Path | None) -> None:
+def redirect_streams(streams: Sequence[int], log: Path | None) -> None:
     """Redirects ``streams`` of this process to ``log`` (None: nowhere), and standard input to nothing."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
@@ -142,20 +142,20 @@ def log_of(run: Run) -> Path:
     return run.folder / "launch.log"
 
 
-def note(run: Run, why: str) -> None:
+def record_detachment(run: Run, why: str) -> None:
     """Records that the run goes on without a terminal, for ``status`` to show."""
-    ledger = run.ledger()
+    ledger = run.open_ledger()
     try:
-        ledger.note(NOTE, why)
+        ledger.put_note(NOTE, why)
         ledger.commit()
     finally:
         ledger.close()
 
 
-def noted(run: Run) -> str | None:
+def detachment_reason(run: Run) -> str | None:
     """Returns why a run goes on without a terminal; None where it has one, or never had any."""
-    ledger = run.ledger()
+    ledger = run.open_ledger()
     try:
-        return ledger.noted(NOTE)
+        return ledger.read_note(NOTE)
     finally:
         ledger.close()

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, get_args
 
 from pricing_data.model.units import Instant
-from spotctl.control.codec import CodecError, decode_entry, encode_entry
 from spotctl.control.entries import Command, Entry
 from spotctl.errors import LedgerError
+from spotctl.records.codec import CodecError, decode_entry, encode_entry
 from spotctl.timesource import wall_clock
 
 _VERSION: Final = 2
@@ -39,7 +39,7 @@ _COMMANDS: Final = tuple(cls.__name__ for cls in get_args(Command))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LedgerRow:
     """Holds an entry as it stands in the ledger. ``recorded``: wall clock, seconds since the epoch."""
 
     number: int
@@ -57,20 +57,20 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._db = connection
         self._path = path
-        self._next = self._count() + 1
+        self._next = self._last_number() + 1
         self._entries: list[tuple[int, int, bool, str, str, float]] = []
         self._notes: list[tuple[str, str]] = []
 
     @classmethod
-    def at(cls, path: Path) -> Ledger:
+    def open_file(cls, path: Path) -> Ledger:
         """Opens or creates a ledger. Raises LedgerError where the file is no ledger or cannot be opened.
 
         A new ledger appears under its name when it is complete, so every process that finds it can read it.
         """
         try:
             if not path.exists():
-                _create(path)
-            return cls(_connect(path), path)
+                _create_file(path)
+            return cls(_open_connection(path), path)
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"{path} cannot be opened as a ledger: {error}") from error
 
@@ -80,7 +80,7 @@ class Ledger:
         connection.executescript(_SCHEMA)
         return cls(connection)
 
-    def _count(self) -> int:
+    def _last_number(self) -> int:
         return int(self._db.execute("SELECT coalesce(max(number), 0) FROM entries").fetchone()[0])
 
     def append(self, entry: Entry) -> int:
@@ -90,7 +90,7 @@ class Ledger:
         self._next += 1
         return number
 
-    def note(self, key: str, value: str) -> None:
+    def put_note(self, key: str, value: str) -> None:
         """Adds a fact about the recording itself (message numbers, sources), committed with the entries."""
         self._notes.append((key, value))
 
@@ -99,7 +99,7 @@ class Ledger:
         if not self._entries and not self._notes:
             return
         try:
-            self._write()
+            self._write_pending()
         except sqlite3.Error as error:
             raise LedgerError(
                 f"the record {self._path} cannot be written: {error}. What it has is whole: mend that, and "
@@ -108,7 +108,7 @@ class Ledger:
         self._entries.clear()
         self._notes.clear()
 
-    def _write(self) -> None:
+    def _write_pending(self) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", self._entries)
@@ -118,47 +118,47 @@ class Ledger:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
-    def noted(self, key: str) -> str | None:
+    def read_note(self, key: str) -> str | None:
         """Returns a note, None where there is none. Raises LedgerError where it cannot be read."""
         try:
             row = self._db.execute("SELECT value FROM notes WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
         return None if row is None else str(row[0])
 
-    def rows(self, after: int = 0) -> Iterator[Row]:
+    def read_rows(self, after: int = 0) -> Iterator[LedgerRow]:
         """Yields all rows with a number above ``after``. Raises LedgerError for an unreadable one."""
         asked = "SELECT number, type, body, recorded FROM entries WHERE number > ? ORDER BY number"
         try:
             for number, kind, body, recorded in self._db.execute(asked, (after,)):
                 try:
-                    yield Row(number, decode_entry(kind, body), recorded)
+                    yield LedgerRow(number, decode_entry(kind, body), recorded)
                 except CodecError as error:
                     raise LedgerError(f"entry {number} of the ledger: {error}") from error
         except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
 
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(row.entry for row in self.rows())
+    def read_entries(self) -> tuple[Entry, ...]:
+        return tuple(row.entry for row in self.read_rows())
 
-    def last(self) -> tuple[Instant, float] | None:
+    def last_entry_times(self) -> tuple[Instant, float] | None:
         """Returns (nominal time, wall clock) of the last entry; None while the ledger is empty."""
         asked = "SELECT at, recorded FROM entries ORDER BY number DESC LIMIT 1"
         try:
             row = self._db.execute(asked).fetchone()
         except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
         return None if row is None else (Instant(row[0]), float(row[1]))
 
-    def has(self, kind: str) -> bool:
+    def has_entry(self, kind: str) -> bool:
         """Tells whether an entry of that type is on record. Raises LedgerError where it cannot be read."""
         asked = "SELECT 1 FROM entries WHERE type = ? LIMIT 1"
         try:
             return self._db.execute(asked, (kind,)).fetchone() is not None
         except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
 
-    def ask(self, what: str) -> None:
+    def leave_request(self, what: str) -> None:
         """Leaves a request for the process that runs the job. Any process may call it.
 
         Raises LedgerError where it cannot be written.
@@ -170,18 +170,18 @@ class Ledger:
                 f"{what} cannot be asked for, as the record {self._path} cannot be written: {error}"
             ) from error
 
-    def asks(self, after: int) -> tuple[tuple[int, str], ...]:
+    def requests_after(self, after: int) -> tuple[tuple[int, str], ...]:
         """Returns requests with a number above ``after``. Raises LedgerError where they cannot be read."""
         asked = "SELECT number, what FROM asks WHERE number > ? ORDER BY number"
         try:
             return tuple(self._db.execute(asked, (after,)))
         except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+            raise self._read_error(error) from error
 
     def close(self) -> None:
         self._db.close()
 
-    def _unreadable(self, error: sqlite3.Error) -> LedgerError:
+    def _read_error(self, error: sqlite3.Error) -> LedgerError:
         return LedgerError(f"the record {self._path} cannot be read: {error}")
 
 
@@ -194,7 +194,7 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _open_connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=FULL")
@@ -212,7 +212,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _create(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Creates an empty ledger at ``path``, durable and whole.
 
     It is made aside, since SQLite does not wait for readers when it turns to WAL, but fails.

@@ -20,7 +20,7 @@ LATEST: Final = "latest"
 """Name within an output that leads to the newest run's result."""
 
 
-class NotKept(Exception):
+class OutputNotStored(Exception):
     """Reports that a trained model cannot be put where its job wants it; the message says where it is
     instead.
     """
@@ -54,13 +54,13 @@ def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str
         try:
             kept = write_model(training, str(instead))
         except OSError as also:
-            raise NotKept(f"{why}; its parts stay in {training.path}") from also
-        raise NotKept(f"{why}; it is in {kept}") from error
+            raise OutputNotStored(f"{why}; its parts stay in {training.path}") from also
+        raise OutputNotStored(f"{why}; it is in {kept}") from error
     try:
         point_latest(output, run)
     except Exception as error:  # file systems raise errors of their own
         latest = f"{output.rstrip('/')}/{LATEST}"
-        raise NotKept(
+        raise OutputNotStored(
             f"the work is done and its model is in {kept}, but {latest} still leads to an earlier one, if to "
             f"any: it cannot be replaced ({_told(error)})"
         ) from error
@@ -116,7 +116,9 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
         store = CheckpointStore(location)
         stored = next(iter(store.list_complete()), None)
     except StoreError as error:
-        raise NotKept(f"the program has ended, but its checkpoints cannot be found: {error}") from error
+        raise OutputNotStored(
+            f"the program has ended, but its checkpoints cannot be found: {error}"
+        ) from error
     if stored is None:
         return ""
     kept = store.manifest_of(stored)

@@ -70,28 +70,28 @@ class Run:
         return self.folder / "summary.json"
 
     @property
-    def training(self) -> Path:
+    def training_folder(self) -> Path:
         """Returns the folder of the elastic trainer (``agileml.job.JobFolder``)."""
         return self.folder / "training"
 
     @property
-    def machines(self) -> Path:
-        return self.training / "machines"
+    def machines_folder(self) -> Path:
+        return self.training_folder / "machines"
 
     @property
     def scoring_lock(self) -> Path:
         """Returns the lock of the process that scores the run's model, when all else of the run is over."""
         return self.folder / "scoring"
 
-    def ledger(self) -> Ledger:
+    def open_ledger(self) -> Ledger:
         """Opens the record. Raises LedgerError where there is none."""
         from spotctl.records.ledger import Ledger
 
         if not self.ledger_path.exists():
             raise LedgerError(f"{self.folder} holds no ledger: the run never began")
-        return Ledger.at(self.ledger_path)
+        return Ledger.open_file(self.ledger_path)
 
-    def began(self) -> bool:
+    def has_entries(self) -> bool:
         """Tells whether anything is on record: a process may die right after it made the folder.
 
         An unreadable record counts. There may be machines behind it, and a command about it reports the
@@ -100,24 +100,24 @@ class Run:
         if self.summary_path.exists():
             return True
         try:
-            ledger = self.ledger()
+            ledger = self.open_ledger()
         except LedgerError:
             return True
         try:
-            return ledger.last() is not None
+            return ledger.last_entry_times() is not None
         except LedgerError:
             return True
         finally:
             ledger.close()
 
-    def state(self) -> State:
+    def fold_state(self) -> State:
         """Returns the fold of the record, without estimates of evictions."""
         from pricing_data.model.market import PriceHistory
         from spotctl.control.drive import fold_entries
 
-        ledger = self.ledger()
+        ledger = self.open_ledger()
         try:
-            entries = ledger.entries()
+            entries = ledger.read_entries()
         finally:
             ledger.close()
         if not entries:
@@ -126,9 +126,9 @@ class Run:
 
     def began_at(self) -> float:
         """Returns the wall clock of its first entry. Raises LedgerError where there is none."""
-        ledger = self.ledger()
+        ledger = self.open_ledger()
         try:
-            first = next(ledger.rows(), None)
+            first = next(ledger.read_rows(), None)
         finally:
             ledger.close()
         if first is None:
@@ -139,29 +139,29 @@ class Run:
         """Returns why processes of its machines died over and over; None where none did."""
         from agileml.node.agent.crash_reports import describe_last_death  # only this reads logs
 
-        return describe_last_death(self.machines)
+        return describe_last_death(self.machines_folder)
 
     def is_live(self) -> bool:
         """Tells whether a process runs the job of this run now."""
         return is_held(self.folder.parent / "lock")
 
-    def ask(self, ask: UserRequest) -> None:
+    def leave_request(self, ask: UserRequest) -> None:
         """Leaves a request for the process that runs it."""
-        ledger = self.ledger()
+        ledger = self.open_ledger()
         try:
-            ledger.ask(ask.value)
+            ledger.leave_request(ask.value)
         finally:
             ledger.close()
 
     def has_machines(self) -> bool:
         """Tells whether any machine was ever started."""
-        return self.machines.is_dir() and any(self.machines.iterdir())
+        return self.machines_folder.is_dir() and any(self.machines_folder.iterdir())
 
     def discard(self) -> None:
         """Deletes the run, which was refused before any machine was requested."""
         from agileml.job import JobFolder  # only a refusal needs it
 
-        JobFolder(self.training).remove_sockets()  # sockets are not below the run's folder
+        JobFolder(self.training_folder).remove_sockets()  # sockets are not below the run's folder
         shutil.rmtree(self.folder)
 
     def save_history(self, history: PriceHistory, capacity: Observations | None = None) -> None:
@@ -176,11 +176,11 @@ class Run:
         arrays: dict[str, np.ndarray] = {}
         for market in history.markets:
             series = history.series(market)
-            key = _key(market)
+            key = _market_key(market)
             arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
         spells_of = {} if capacity is None else {m: capacity.spells(m) for m in capacity.markets}
         for market, spells in spells_of.items():
-            arrays[f"{_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
+            arrays[f"{_market_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
         partial = self.folder / "history.partial.npz"
         with partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -193,19 +193,19 @@ class Run:
         """Loads prices before the start. Raises LedgerError where they cannot be read."""
         from pricing_data.model.market import PriceHistory, Series
 
-        found = self._load("times", "prices")
+        found = self._load_arrays("times", "prices")
         return PriceHistory.from_series({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
         """Loads observations of capacity before the start. Raises LedgerError where they cannot be read."""
         from pricing_data.model.capacity_spells import Observations, Spells
 
-        found = self._load("spells")
+        found = self._load_arrays("spells")
         return Observations.from_spells(
             {market: Spells.from_columns(*spells) for market, (spells,) in found.items()}
         )
 
-    def _load(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
+    def _load_arrays(self, *names: str) -> Mapping[Market, tuple[np.ndarray, ...]]:
         import numpy as np
 
         from pricing_data.model.market import Market
@@ -222,40 +222,40 @@ class Run:
             raise LedgerError(f"{path} cannot be read: {error}") from error
 
 
-def _after(run_id: str) -> str:
+def _next_id(run_id: str) -> str:
     """Returns the id of the second after that of another run."""
     made = dt.datetime.strptime(run_id.partition("-")[0], _ID)
     return (made + dt.timedelta(seconds=1)).strftime(_ID)
 
 
-def _key(market: Market) -> str:
+def _market_key(market: Market) -> str:
     return "/".join((market.cloud, market.region, market.zone, market.instance_type))
 
 
-class Runs:
+class RunStore:
     """Finds and creates runs under one root folder."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_root()
         self._jobs = self.root / "jobs"
 
-    def all(self) -> tuple[Run, ...]:
+    def list_runs(self) -> tuple[Run, ...]:
         """Returns every run that began, oldest first within each job."""
         found = (Run(path.parent) for path in sorted(self._jobs.glob("*/*/ledger.db")))
-        return tuple(run for run in found if run.began())
+        return tuple(run for run in found if run.has_entries())
 
-    def find(self, name: str) -> Run | None:
+    def find_run(self, name: str) -> Run | None:
         """Returns the newest run of the job ``name``, or the run of that id."""
-        found = [run for run in self.all() if name in (run.name, run.id)]
+        found = [run for run in self.list_runs() if name in (run.name, run.id)]
         return found[-1] if found else None
 
-    def unfinished(self, name: str) -> Run | None:
+    def find_unfinished(self, name: str) -> Run | None:
         """Returns the newest run of job ``name``, if it was never closed."""
         found = (Run(path.parent) for path in sorted((self._jobs / name).glob("*/ledger.db"), reverse=True))
-        newest = next((run for run in found if run.began()), None)
-        return newest if newest is not None and newest.state().closed is None else None
+        newest = next((run for run in found if run.has_entries()), None)
+        return newest if newest is not None and newest.fold_state().closed is None else None
 
-    def create(self, name: str) -> Run:
+    def create_run(self, name: str) -> Run:
         """Creates an empty run of the job. Its id is the moment it was made, UTC, to the second.
 
         Where the clock was set back it is still later than all others: the newest run is the one that is
@@ -265,13 +265,13 @@ class Runs:
 
         now = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime(_ID)
         newest = max((entry.name for entry in (self._jobs / name).glob(_ANY_ID)), default="")
-        folder = self._jobs / name / (now if now > newest else _after(newest))
+        folder = self._jobs / name / (now if now > newest else _next_id(newest))
         folder.mkdir(parents=True)
         sync_folder(folder.parent)
         return Run(folder)
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
+    def lock_job(self, name: str) -> Iterator[None]:
         """Makes this the one process that runs job ``name``. Raises JobLocked where another one does."""
         folder = self._jobs / name
         try:
@@ -284,7 +284,7 @@ class Runs:
                 f"records of {name} cannot be kept in {folder}: {error.strerror}; make room there, or let "
                 "SPOTCTL_HOME name another folder"
             ) from error
-        with held(folder / "lock"):
+        with hold_lock(folder / "lock"):
             try:
                 yield
             finally:
@@ -302,18 +302,18 @@ def _remove_unused(folder: Path) -> None:
             folder.parent.rmdir()
 
 
-def replays() -> Runs:
+def replay_runs() -> RunStore:
     """Returns all runs of the replay world."""
-    return Runs(default_root() / "replays")
+    return RunStore(default_root() / "replays")
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
-    """Holds ``lock`` alone. Raises JobLocked, with its folder's name, where another process does."""
+def hold_lock(lock: Path) -> Iterator[None]:
+    """Holds ``lock_job`` alone. Raises JobLocked, with its folder's name, where another process does."""
     until = stopwatch() + _LOOKS_TAKE_S
     while True:
-        with _opened(lock) as file:
-            while not _taken(file, fcntl.LOCK_EX):
+        with _open_lock(lock) as file:
+            while not _try_lock(file, fcntl.LOCK_EX):
                 if stopwatch() > until:
                     raise JobLocked(lock.parent.name)
                 sleep(_LOOKS_TAKE_S / 20)
@@ -322,7 +322,7 @@ def held(lock: Path) -> Iterator[None]:
                 return
 
 
-def _opened(lock: Path) -> IO[str]:
+def _open_lock(lock: Path) -> IO[str]:
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):  # the last holder of the lock removed its folder
@@ -330,7 +330,7 @@ def _opened(lock: Path) -> IO[str]:
 
 
 def _is_still(file: IO[str], lock: Path) -> bool:
-    """Tells whether ``file`` is still what ``lock`` names: its last holder may have removed it."""
+    """Tells whether ``file`` is still what ``lock_job`` names: its last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), lock.stat())
     except FileNotFoundError:
@@ -342,10 +342,10 @@ def is_held(lock: Path) -> bool:
     if not lock.exists():
         return False
     with lock.open("r") as file:  # reading is enough, as a user without write access may check
-        return not _taken(file, fcntl.LOCK_SH)
+        return not _try_lock(file, fcntl.LOCK_SH)
 
 
-def _taken(file: IO[str], how: int) -> bool:
+def _try_lock(file: IO[str], how: int) -> bool:
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:

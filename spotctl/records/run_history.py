@@ -31,7 +31,7 @@ UNATTENDED: Final = "unattended"
 """The state of a run that has not ended, and that no process drives."""
 
 
-def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
+def summarize_runs(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
     """Returns a summary of each run, and what is wrong with those whose record cannot be read."""
     found, failures = {}, []
     for run in runs:
@@ -44,29 +44,29 @@ def summaries(runs: Iterable[Run]) -> tuple[dict[Run, RunSummary], list[str]]:
 
 def summary_of(run: Run) -> RunSummary:
     """Returns the summary of a run. Raises LedgerError where its record cannot be read."""
-    return _kept(run) or fold_summary(run)
+    return _load_summary(run) or fold_summary(run)
 
 
 def keep_summary(run: Run, state: State) -> None:
-    """Stores the summary of a run that has just ended as ``state``, so that its ledger need not be folded."""
+    """Stores the summary of a run that has just ended as ``fold_state``, so that its ledger need not be folded."""
     from spotctl.report.summarize import summarize
 
     if state.closed is None:
         return
     with suppress(SpotctlError):  # the run has ended all the same: the next command reports the error
-        stamp = _stamp(run)
-        _keep(run, summarize(state, run.began_at(), run_status(run, state)), stamp)
+        stamp = _ledger_stamp(run)
+        _store_summary(run, summarize(state, run.began_at(), run_status(run, state)), stamp)
 
 
 def fold_summary(run: Run) -> RunSummary:
     """Returns the summary of a run from its ledger, and stores it where the run has ended."""
     from spotctl.report.summarize import summarize  # folding loads all of the core: only where needed
 
-    stamp = _stamp(run)
-    state, began = run.state(), run.began_at()
+    stamp = _ledger_stamp(run)
+    state, began = run.fold_state(), run.began_at()
     summary = summarize(state, began, run_status(run, state))
     if state.closed is not None:
-        _keep(run, summary, stamp)
+        _store_summary(run, summary, stamp)
     return summary
 
 
@@ -83,11 +83,11 @@ def run_status(run: Run, state: State) -> dict[str, Any]:
         }
         for wait in waits_of(run, state)
     ]
-    document = status_document(state, run.ledger_path, standing(run, state), died_of(run, state), overdue)
+    document = status_document(state, run.ledger_path, run_state(run, state), died_of(run, state), overdue)
     ends = lease_ends(run, state)
     return {
         **document,
-        "background": background.noted(run) or None,
+        "background": background.detachment_reason(run) or None,
         "lease_ends": None if ends is None else format_instant(ends),
     }
 
@@ -97,7 +97,9 @@ def waits_of(run: Run, state: State) -> tuple[RecordedStall, ...]:
     from agileml.node.agent.watchdog import recorded_stalls
 
     live = {instance.name for instance in state.live_instances()}
-    return tuple(wait for wait in recorded_stalls(run.machines) if wait.machine in live) if live else ()
+    return (
+        tuple(wait for wait in recorded_stalls(run.machines_folder) if wait.machine in live) if live else ()
+    )
 
 
 def waited_s(wait: RecordedStall) -> float:
@@ -105,7 +107,7 @@ def waited_s(wait: RecordedStall) -> float:
     return max(0.0, wall_clock() - wait.since)
 
 
-def standing(run: Run, state: State) -> str:
+def run_state(run: Run, state: State) -> str:
     """Returns one word for what became of the run, or what it is doing."""
     if state.closed is not None:
         return state.closed.outcome.value
@@ -118,7 +120,7 @@ def lease_ends(run: Run, state: State) -> Instant | None:
         return None
     from agileml.node.hosts.nominal_time import lapses_at  # only for runs that were left
 
-    at = lapses_at(run.training)
+    at = lapses_at(run.training_folder)
     return None if at is None or not math.isfinite(at) else Instant(int(at))
 
 
@@ -127,17 +129,17 @@ def died_of(run: Run, state: State) -> str | None:
     return run.died_of() if state.closed is not None and state.closed.outcome.value == "failed" else None
 
 
-def _stamp(run: Run) -> list[int]:
+def _ledger_stamp(run: Run) -> list[int]:
     """Returns size and time of the ledger, which change with it."""
     found = run.ledger_path.stat()
     return [found.st_size, found.st_mtime_ns]
 
 
-def _kept(run: Run) -> RunSummary | None:
+def _load_summary(run: Run) -> RunSummary | None:
     """Loads a stored summary; None where there is none, or where it cannot be trusted."""
     try:
         head, _, body = run.summary_path.read_bytes().partition(b"\n")
-        if json.loads(head) != [VERSION, zlib.crc32(body), *_stamp(run)]:
+        if json.loads(head) != [VERSION, zlib.crc32(body), *_ledger_stamp(run)]:
             return None
         summary = RunSummary.parse(json.loads(body))
     except (OSError, ValueError, TypeError, KeyError):
@@ -146,8 +148,8 @@ def _kept(run: Run) -> RunSummary | None:
     return replace(summary, status={**summary.status, "ledger": str(run.ledger_path)})
 
 
-def _keep(run: Run, summary: RunSummary, stamp: list[int]) -> None:
-    body = json.dumps(summary.document()).encode()
+def _store_summary(run: Run, summary: RunSummary, stamp: list[int]) -> None:
+    body = json.dumps(summary.to_document()).encode()
     head = json.dumps([VERSION, zlib.crc32(body), *stamp]).encode()
     partial = run.summary_path.with_suffix(f".{os.getpid()}.partial")
     try:

@@ -59,7 +59,7 @@ class InputStore:
     def __init__(self, root: Path) -> None:
         self.folder = root / "inputs"
 
-    def cut(
+    def cut_input(
         self, job: TrainingJob, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
     ) -> tuple[str, Shape]:
         """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it unless it is cut
@@ -71,23 +71,23 @@ class InputStore:
         from agileml.data.shards import ShardReader
         from spotctl.records.ledger import sync_folder
 
-        before = self._fingerprint(source, check)
+        before = self._fingerprint_source(source, check)
         key = key_of(job, before)
         (run_folder / CLAIM).write_text(key)
         sync_folder(run_folder)
         place = self.folder / key
-        with self._locked(key, check):
+        with self._hold_lock(key, check):
             try:
                 if not (place / _ABOUT).exists():
-                    self._cut(job, source, key, before, check)
+                    self._cut_aside(job, source, key, before, check)
             except BaseException:
                 (self.folder / f"{key}.lock").unlink()  # a refused input leaves nothing
                 raise
             os.utime(place / _ABOUT)
-            self._remember(before)
+            self._remember_digests(before)
             return str(place), ShardReader(place).shape
 
-    def _cut(
+    def _cut_aside(
         self, job: TrainingJob, source: str, key: str, before: Fingerprints, check: Callable[[], None]
     ) -> None:
         """Cuts aside, and moves the result into its place when it is whole and on the disk."""
@@ -112,7 +112,7 @@ class InputStore:
             shutil.rmtree(part, ignore_errors=True)
         sync_folder(self.folder)
 
-    def kept(self) -> list[KeptInput]:
+    def list_inputs(self) -> list[KeptInput]:
         """Returns every whole cut input."""
         found = []
         for about in sorted(self.folder.glob(f"*/{_ABOUT}")):
@@ -125,23 +125,23 @@ class InputStore:
             found.append(KeptInput(about.parent.name, about.parent, str(told["data"]), size, used_at))
         return [kept for kept in found if not kept.folder.suffix]
 
-    def users(self, key: str) -> int:
+    def count_users(self, key: str) -> int:
         """Counts the runs on record that use, or used, an input."""
         claims = self.folder.parent.glob(f"jobs/*/*/{CLAIM}")
         return sum(claim_of(claim.parent) == key for claim in claims)
 
-    def remains(self) -> list[Path]:
+    def leftover_folders(self) -> list[Path]:
         """Returns folders left by processes that were killed while they cut or removed."""
         found = [*self.folder.glob("*.part"), *self.folder.glob("*.gone")]
         return [folder for folder in found if not self._is_locked(folder.stem)]
 
-    def remove(self, key: str, needed: Callable[[], bool]) -> bool:
+    def remove_input(self, key: str, needed: Callable[[], bool]) -> bool:
         """Removes an input unless ``needed()``, which is asked when no run can begin to use it any more.
 
         Returns False where it is needed: a launch has claimed it or cuts it now.
         """
-        with self._opened(key) as lock:
-            if not (_taken(lock) and self._is_named(key, lock)) or needed():
+        with self._open_lock(key) as lock:
+            if not (_try_lock(lock) and self._is_named(key, lock)) or needed():
                 return False
             gone = self.folder / f"{key}.gone"
             for folder in (self.folder / key, self.folder / f"{key}.part"):
@@ -156,12 +156,12 @@ class InputStore:
     # ---- locks ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
+    def _hold_lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         """Waits until no other process cuts or removes this input."""
         try:
             while True:
-                with self._opened(key) as lock:
-                    if _taken(lock) and self._is_named(key, lock):
+                with self._open_lock(key) as lock:
+                    if _try_lock(lock) and self._is_named(key, lock):
                         yield
                         return
                 check()
@@ -171,7 +171,7 @@ class InputStore:
                 self.folder.rmdir()  # fails unless it is empty
 
     @contextmanager
-    def _opened(self, key: str) -> Iterator[IO[str]]:
+    def _open_lock(self, key: str) -> Iterator[IO[str]]:
         while True:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -194,16 +194,16 @@ class InputStore:
     def _is_locked(self, key: str) -> bool:
         if not (self.folder / f"{key}.lock").exists():
             return False
-        with self._opened(key) as lock:
-            return not _taken(lock)
+        with self._open_lock(key) as lock:
+            return not _try_lock(lock)
 
     # ---- contents --------------------------------------------------------------------------------
 
-    def _fingerprint(self, source: str, check: Callable[[], None]) -> Fingerprints:
+    def _fingerprint_source(self, source: str, check: Callable[[], None]) -> Fingerprints:
         """Fingerprints an input, and reads a large file for its digest only once."""
         from agileml.data.fingerprints import fingerprint_input
 
-        remembered = self._digests()
+        remembered = self._load_digests()
 
         def known(name: str, stat: Stat) -> str | None:
             kept = remembered.get(name)
@@ -211,10 +211,10 @@ class InputStore:
 
         return fingerprint_input(source, known, int(wall_clock() * 1e9), check)
 
-    def _remember(self, found: Fingerprints) -> None:
+    def _remember_digests(self, found: Fingerprints) -> None:
         if not (found.settled and found.stats):
             return
-        digests = {name: kept for name, kept in self._digests().items() if name not in found.stats}
+        digests = {name: kept for name, kept in self._load_digests().items() if name not in found.stats}
         contents = [digest for _, digest in found.files]
         for (name, stat), digest in zip(found.stats.items(), contents, strict=True):
             digests[name] = [list(stat), digest]
@@ -222,7 +222,7 @@ class InputStore:
         unfinished.write_text(json.dumps(dict(list(digests.items())[-_MOST_DIGESTS:])))
         unfinished.replace(self.folder / "digests.json")
 
-    def _digests(self) -> dict[str, Any]:
+    def _load_digests(self) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads((self.folder / "digests.json").read_text())
         except (OSError, ValueError):
@@ -270,11 +270,11 @@ def source_of_application(reference: str, program: Path | None) -> list[str]:
     if program is None:
         package = import_module(place.partition(".")[0])
         init = Path(package.__file__ or "")
-        return [digest_of_package(init.parent)] if init.name == "__init__.py" else [_read(init)]
+        return [digest_of_package(init.parent)] if init.name == "__init__.py" else [_hash_file(init)]
     beside = Path(place).parent
     files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
     near = sorted({file for file in files if _is_beside(file, beside)})
-    return [_read(program), *(f"{file.relative_to(beside)} {_read(file)}" for file in near)]
+    return [_hash_file(program), *(f"{file.relative_to(beside)} {_hash_file(file)}" for file in near)]
 
 
 def _is_beside(file: Path, folder: Path) -> bool:
@@ -283,11 +283,11 @@ def _is_beside(file: Path, folder: Path) -> bool:
     return folder in file.parents and file.suffix == ".py" and not installed and file.is_file()
 
 
-def _read(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _taken(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

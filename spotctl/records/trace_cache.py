@@ -73,18 +73,18 @@ def read_trace_once(
 ) -> Recording:
     """Reads a trace, from the cache in ``folder`` where that has this file. Raises TraceError."""
     folder = default_root() / "cache" / "prices" if folder is None else folder
-    name, label = _name(path), label or str(path)
+    name, label = _cache_name(path), label or str(path)
     if name is None:
         return read_trace(path, only=only, label=label)
-    kept = _load(folder / f"{name}.prices", label)
+    kept = _load_file(folder / f"{name}.prices", label)
     if kept is None:
         kept = sort_markets(read_rows(path, label=label))
-        if _name(path) == name:  # otherwise the file changed meanwhile
-            _keep(folder / f"{name}.prices", kept)
+        if _cache_name(path) == name:  # otherwise the file changed meanwhile
+            _store_file(folder / f"{name}.prices", kept)
     return kept.pick_markets(only)
 
 
-def _name(path: Path) -> str | None:
+def _cache_name(path: Path) -> str | None:
     """Returns the name of the file's cached result; None where it is not cached, or does not exist."""
     try:
         found = path.stat()
@@ -92,19 +92,19 @@ def _name(path: Path) -> str | None:
         return None
     if found.st_size < SMALLEST or wall_clock() - found.st_mtime < _SETTLED_S:
         return None
-    identity = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ino, _reader())
+    identity = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ino, _reader_digest())
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
 
 
 @cache
-def _reader() -> str:
+def _reader_digest() -> str:
     """Returns a digest of the source of all modules that take part in reading a file."""
     modules = (csv_columns, large_csv, layouts, market, quality, traces)
     source = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
     return hashlib.sha256(source + Path(__file__).read_bytes()).hexdigest()
 
 
-def _load(path: Path, label: str) -> SortedFile | None:
+def _load_file(path: Path, label: str) -> SortedFile | None:
     """Returns a cached file, its arrays read-only; None where there is none, or it is damaged."""
     try:
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def _load(path: Path, label: str) -> SortedFile | None:
             semantics=Semantics(told["semantics"]),
             markets=tuple(Market(*fields) for fields in told["markets"]),
             flaws={
-                Flaw(flaw): {place: _finding(flaw, *rest) for place, *rest in by_market}
+                Flaw(flaw): {place: _parse_finding(flaw, *rest) for place, *rest in by_market}
                 for flaw, by_market in told["flaws"]
             },
             rows_read=told["rows_read"],
@@ -134,22 +134,22 @@ def _load(path: Path, label: str) -> SortedFile | None:
     return found
 
 
-def _finding(flaw: str, count: int, examples: Sequence[Sequence[Any]]) -> FlawFinding:
+def _parse_finding(flaw: str, count: int, examples: Sequence[Sequence[Any]]) -> FlawFinding:
     return FlawFinding(Flaw(flaw), count, tuple(Example(line, text) for line, text in examples))
 
 
-def _keep(path: Path, found: SortedFile) -> None:
+def _store_file(path: Path, found: SortedFile) -> None:
     arrays = {name: np.ascontiguousarray(getattr(found, name)) for name in _ARRAYS}
     told: dict[str, Any] = {
         "semantics": found.semantics.value,
         "markets": [[m.cloud, m.region, m.zone, m.instance_type] for m in found.markets],
         "flaws": [
-            (flaw.value, [(place, one.count, _examples(one)) for place, one in by_market.items()])
+            (flaw.value, [(place, one.count, _list_examples(one)) for place, one in by_market.items()])
             for flaw, by_market in found.flaws.items()
         ],
         "rows_read": found.rows_read,
     }
-    head, begins, size = _head(told, arrays)
+    head, begins, size = _build_head(told, arrays)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,17 +160,19 @@ def _keep(path: Path, found: SortedFile) -> None:
                 file.write(array.data)
             file.truncate(size)
         partial.replace(path)
-        prune(path.parent)
+        remove_oldest(path.parent)
     except OSError:  # no room, or no permission: the text is read again next time
         with suppress(OSError):
             partial.unlink()
 
 
-def _examples(found: FlawFinding) -> list[tuple[int, str]]:
+def _list_examples(found: FlawFinding) -> list[tuple[int, str]]:
     return [(one.line, one.text) for one in found.examples]
 
 
-def _head(told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[bytes, dict[str, int], int]:
+def _build_head(
+    told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> tuple[bytes, dict[str, int], int]:
     """Returns a file's head, padded and with the arrays' places; those places, and the file's size."""
     room = len(json.dumps(told)) + _ROOM_FOR_PLACES
     begins, end = {}, _HEAD.size + room
@@ -182,7 +184,7 @@ def _head(told: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> tuple
     return head.ljust(room), begins, end
 
 
-def prune(folder: Path, most: int = MOST) -> None:
+def remove_oldest(folder: Path, most: int = MOST) -> None:
     """Removes the least recently used files, until the rest is no more than ``most`` bytes."""
     kept = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda one: -one[0].st_mtime_ns)
     size = 0

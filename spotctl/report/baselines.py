@@ -46,10 +46,10 @@ class Baselines:
     @property
     def rental(self) -> Rental:
         """Returns the cheaper one."""
-        return self.named[self.headline]
+        return self.by_name[self.headline]
 
     @property
-    def named(self) -> Mapping[str, Rental]:
+    def by_name(self) -> Mapping[str, Rental]:
         """Returns those that there are, by name."""
         found = {} if self.as_fast is None else {AS_FAST: self.as_fast}
         return {**found, CHEAPEST: self.cheapest}
@@ -114,10 +114,10 @@ def _machine_types(terms: RunSpec, speeds: Mapping[str, float], *, whole: bool) 
             rules = replace(rules, quantum_s=1, minimum_s=0, refund=Refund.NOTHING)
         offered = MachineType(market, tradable.on_demand, speeds[market.instance_type], rules)
         key = (market.cloud, market.instance_type)
-        if offered.speed > 0 and (key not in found or _rank(offered) < _rank(found[key])):
+        if offered.speed > 0 and (key not in found or _price_order(offered) < _price_order(found[key])):
             found[key] = offered
     return tuple(found.values())
 
 
-def _rank(offered: MachineType) -> tuple[float, object]:
+def _price_order(offered: MachineType) -> tuple[float, object]:
     return offered.price, offered.market

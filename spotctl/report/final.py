@@ -12,7 +12,7 @@ from pricing_data.model.units import HOUR_S, format_instant, format_micros, seco
 from spotctl.control.entries import RunOutcome
 from spotctl.control.state import State
 from spotctl.report.baselines import Baselines
-from spotctl.report.fold import Account, account, ended_at, evictions, saved
+from spotctl.report.fold import RunAccount, build_account, ended_at, list_evictions, saved_share
 from spotctl.report.outcome import took_s, why_it_differs
 from spotctl.report.summary import MEANINGS, MONEY
 
@@ -53,7 +53,7 @@ def final_object(
     closed = state.closed
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
-    money = account(state)
+    money = build_account(state)
     ended = ended_at(state)
     return {
         "schema": SCHEMA,
@@ -74,7 +74,7 @@ def final_object(
         "engine": state.terms.engine.kind,
         "clocks": state.clock,
         "resumed_from": state.resumed_from,
-        "checkpoint": kept(state),
+        "checkpoint": checkpoint_document(state),
         "objective": None,
         "not_scored": None,
         "last_reported": state.objective,
@@ -82,7 +82,7 @@ def final_object(
         "sim_seconds": ended - state.terms.start,
         "held_seconds": round(sum(state.held.values()), 3),
         "cost": cost_document(money),
-        "baseline": _headline(money),
+        "baseline": _headline_document(money),
         "baselines": baselines_document(money.baselines, money),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "no_savings_reason": money.no_savings_reason,
@@ -92,7 +92,7 @@ def final_object(
         "why_not_as_planned": why_it_differs(state, money),
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.evicted_allocations,
-        "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
+        "instances_evicted": sum(eviction.machines for eviction in list_evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
         "seconds_redone": seconds_redone(state),
@@ -101,7 +101,7 @@ def final_object(
         "decisions": state.decisions,
         "measured": None
         if state.trusted_measurements is None
-        else _measured(state, state.trusted_measurements),
+        else _measured_document(state, state.trusted_measurements),
         "instances_left": left,
         "model": state.model,
         "ledger": str(ledger),
@@ -115,7 +115,7 @@ def with_score(final: Mapping[str, Any], score: Score | Unscored) -> dict[str, A
     return {**final, "objective": asdict(score)}
 
 
-def cost_document(money: Account) -> dict[str, Any]:
+def cost_document(money: RunAccount) -> dict[str, Any]:
     """Returns what was paid. ``on_demand_baseline``: the cheaper baseline, of which ``savings_fraction`` is a
     share.
     """
@@ -130,28 +130,28 @@ def cost_document(money: Account) -> dict[str, Any]:
     }
 
 
-def _headline(money: Account) -> dict[str, Any] | None:
+def _headline_document(money: RunAccount) -> dict[str, Any] | None:
     """Returns the cheaper baseline. ``pace``: how fast the run's own machines were beside nominal speed."""
     if money.baselines is None:
         return None
     name = money.baselines.headline
-    return {**_rental(money.baselines, name, money), "pace": round(money.baselines.pace, 3)}
+    return {**_rental_document(money.baselines, name, money), "pace": round(money.baselines.pace, 3)}
 
 
-def baselines_document(found: Baselines | None, money: Account | None) -> dict[str, Any]:
+def baselines_document(found: Baselines | None, money: RunAccount | None) -> dict[str, Any]:
     """Returns both baselines by name; None for a missing one. ``money``: what was paid beside them, if it
     was.
     """
     return {
-        name: _rental(found, name, money) if found is not None and name in found.named else None
+        name: _rental_document(found, name, money) if found is not None and name in found.by_name else None
         for name in MEANINGS
     }
 
 
-def _rental(found: Baselines, name: str, money: Account | None) -> dict[str, Any]:
-    rental = found.named[name]
+def _rental_document(found: Baselines, name: str, money: RunAccount | None) -> dict[str, Any]:
+    rental = found.by_name[name]
     compared = money is not None and money.no_savings_reason is None
-    share = saved(money.spending.total, rental.cost) if money is not None and compared else None
+    share = saved_share(money.spending.total, rental.cost) if money is not None and compared else None
     return {
         "name": name,
         "means": MEANINGS[name],
@@ -181,7 +181,7 @@ def expectation_document(state: State) -> dict[str, Any] | None:
     }
 
 
-def _measured(state: State, measured: MeasuredScaling) -> dict[str, Any]:
+def _measured_document(state: State, measured: MeasuredScaling) -> dict[str, Any]:
     """Returns what the job's progress showed; speeds are nominal core-seconds per second of one machine."""
     found, nominal = measured.fit_scaling(state.terms.scaling), dict(measured.speeds.nominal)
     tradables = (*state.terms.spot, state.terms.reliable)
@@ -208,7 +208,7 @@ def seconds_redone(state: State) -> int | None:
     return state.seconds_redone if state.terms.engine.relies_on_checkpoints else None
 
 
-def kept(state: State) -> dict[str, Any] | None:
+def checkpoint_document(state: State) -> dict[str, Any] | None:
     """Returns the newest state that an elastic job has stored; None where there is none."""
     if state.checkpoint is None:
         return None

@@ -22,7 +22,7 @@ _WHOLE_S: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RunAccount:
     """Holds one run's money, and what the same work would have cost on demand."""
 
     spending: CostBreakdown
@@ -44,10 +44,10 @@ class Account:
         """Returns the share of the cheaper baseline that was not spent; negative where more was."""
         if self.baseline is None or self.no_savings_reason is not None:
             return None
-        return saved(self.spending.total, self.baseline.cost)
+        return saved_share(self.spending.total, self.baseline.cost)
 
 
-def saved(cost: MicroUsd, baseline: MicroUsd) -> float | None:
+def saved_share(cost: MicroUsd, baseline: MicroUsd) -> float | None:
     """Returns the share of ``baseline`` that was not spent; None where that is nothing."""
     return 1 - cost / baseline if baseline else None
 
@@ -61,7 +61,7 @@ class Eviction:
     machines: int
 
 
-def evictions(state: State) -> Iterator[Eviction]:
+def list_evictions(state: State) -> Iterator[Eviction]:
     """Yields one eviction per warned allocation; as many as ``State.evicted_allocations`` counts."""
     for allocation in state.allocations.values():
         members = state.instances_of(allocation.name)
@@ -71,11 +71,11 @@ def evictions(state: State) -> Iterator[Eviction]:
             yield Eviction(min(warned), allocation.market, taken)
 
 
-def account(state: State) -> Account:
+def build_account(state: State) -> RunAccount:
     """Returns the account of a run, finished or not."""
     baselines, limit = run_baselines(state), not_comparable(state)
     reason = _no_savings_reason(state, baselines) or limit
-    return Account(cost_so_far(state), baselines, tuple(instance_bills(state)), reason, limit)
+    return RunAccount(cost_so_far(state), baselines, tuple(instance_bills(state)), reason, limit)
 
 
 def not_comparable(state: State) -> str | None:

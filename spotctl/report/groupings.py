@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class By(StrEnum):
+class Grouping(StrEnum):
     JOB = "job"
     DAY = "day"
     MONTH = "month"

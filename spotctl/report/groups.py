@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from pricing_data.model.units import MicroUsd
-from spotctl.report.groupings import By
+from spotctl.report.groupings import Grouping
 from spotctl.report.summary import MarketSums, RunSummary
 
 NOTHING: Final = MicroUsd(0)
@@ -54,7 +54,7 @@ class Group:
     egress: MicroUsd = NOTHING
     """For checkpoints that left a region."""
     uncompared: MicroUsd = NOTHING
-    """The part of ``total`` that the other runs cost."""
+    """The part of ``group_all`` that the other runs cost."""
     uncompared_runs: Mapping[str, str] = field(default_factory=dict)
     """Those runs, with the reason."""
 
@@ -72,22 +72,22 @@ Summaries: TypeAlias = Mapping[str, RunSummary]
 """Maps the name under which a run is shown to its summary."""
 
 
-def grouped(runs: Summaries, by: By) -> tuple[Group, ...]:
+def group_runs(runs: Summaries, by: Grouping) -> tuple[Group, ...]:
     """Returns one group for each key that occurs, in order."""
     if by in _PARTS:
         return _grouped_parts(runs, _PARTS[by])
     key, whole = _WHOLE[by], dict[str, dict[str, RunSummary]]()
     for name, run in runs.items():
         whole.setdefault(key(run), {})[name] = run
-    return tuple(_group(key, whole[key]) for key in sorted(whole))
+    return tuple(_sum_runs(key, whole[key]) for key in sorted(whole))
 
 
-def total(runs: Summaries) -> Group:
+def group_all(runs: Summaries) -> Group:
     """Returns everything in one group."""
-    return _group("total", runs)
+    return _sum_runs("total", runs)
 
 
-def day(began: float) -> str:
+def local_day(began: float) -> str:
     """Returns the day of a moment of the wall clock, in this computer's time zone."""
     return dt.datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d")
 
@@ -105,14 +105,14 @@ def _grouped_parts(runs: Summaries, key: Callable[[MarketSums], str]) -> tuple[G
         for sums in run.markets:
             parts.setdefault(key(sums), []).append(sums)
             held.setdefault(key(sums), {})[name] = run
-    return tuple(_summed(key, parts[key], held[key]) for key in sorted(parts))
+    return tuple(_sum_parts(key, parts[key], held[key]) for key in sorted(parts))
 
 
-def _group(key: str, runs: Summaries) -> Group:
+def _sum_runs(key: str, runs: Summaries) -> Group:
     """Sums up whole runs. A run that cost nothing is missing in no comparison."""
-    of_all = _summed(key, [sums for run in runs.values() for sums in run.markets], runs)
-    compared = [run for run in runs.values() if run.compared]
-    others = {name: run for name, run in runs.items() if not run.compared and run.total}
+    of_all = _sum_parts(key, [sums for run in runs.values() for sums in run.markets], runs)
+    compared = [run for run in runs.values() if run.is_compared]
+    others = {name: run for name, run in runs.items() if not run.is_compared and run.total}
     return replace(
         of_all,
         clocks_redone=sum(run.clocks_redone for run in runs.values()),
@@ -130,7 +130,7 @@ def _sum_if_any(amounts: Iterable[int | None]) -> MicroUsd | None:
     return MicroUsd(sum(known)) if known else None
 
 
-def _summed(key: str, parts: list[MarketSums], runs: Summaries) -> Group:
+def _sum_parts(key: str, parts: list[MarketSums], runs: Summaries) -> Group:
     def summed(name: str) -> int:
         return sum(getattr(part, name) for part in parts)
 
@@ -150,12 +150,12 @@ def _summed(key: str, parts: list[MarketSums], runs: Summaries) -> Group:
     )
 
 
-_WHOLE: Final[Mapping[By, Callable[[RunSummary], str]]] = {
-    By.JOB: lambda run: run.job,
-    By.DAY: lambda run: day(run.began),
-    By.MONTH: lambda run: day(run.began)[:7],
+_WHOLE: Final[Mapping[Grouping, Callable[[RunSummary], str]]] = {
+    Grouping.JOB: lambda run: run.job,
+    Grouping.DAY: lambda run: local_day(run.began),
+    Grouping.MONTH: lambda run: local_day(run.began)[:7],
 }
-_PARTS: Final[Mapping[By, Callable[[MarketSums], str]]] = {
-    By.CLOUD: lambda sums: sums.cloud,
-    By.MARKET: lambda sums: sums.market,
+_PARTS: Final[Mapping[Grouping, Callable[[MarketSums], str]]] = {
+    Grouping.CLOUD: lambda sums: sums.cloud,
+    Grouping.MARKET: lambda sums: sums.market,
 }

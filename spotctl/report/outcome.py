@@ -9,7 +9,7 @@ from pricing_data.model.billing import MICROS_PER_USD
 from pricing_data.model.units import HOUR_S
 from spotctl.control.run_spec import Expectation
 from spotctl.control.state import State
-from spotctl.report.fold import Account, ended_at
+from spotctl.report.fold import RunAccount, ended_at
 
 _NOTEWORTHY: Final = 0.1
 """Share by which a figure may differ from the plan without an explanation."""
@@ -21,45 +21,45 @@ def took_s(state: State) -> int:
     return over - state.terms.start
 
 
-def why_it_differs(state: State, money: Account) -> list[str]:
+def why_it_differs(state: State, money: RunAccount) -> list[str]:
     """Returns what made cost or finish differ from the plan, in plain words; empty where they hardly do."""
     plan = state.terms.expected
     if plan is None:
         return []
-    share = _apart(money.spending.total, plan.cost), _apart(took_s(state), plan.seconds)
+    share = _relative_gap(money.spending.total, plan.cost), _relative_gap(took_s(state), plan.seconds)
     if max(share) <= _NOTEWORTHY:
         return []
     found = [
-        *_evictions(state, plan),
-        *_refunds(money, plan),
-        *_prices(state, money),
-        *_pace(money),
-        *_refused(state),
-        *_redone(state),
-        *_machines(state, plan),
-        *_away(state),
+        *_explain_evictions(state, plan),
+        *_explain_refunds(money, plan),
+        *_explain_prices(state, money),
+        *_explain_pace(money),
+        *_explain_refusals(state),
+        *_explain_redone_work(state),
+        *_explain_machines(state, plan),
+        *_explain_downtime(state),
     ]
     return found or ["nothing stands out: prices, pace, machines and evictions were each near the plan's"]
 
 
-def _apart(actual: float, planned: float) -> float:
+def _relative_gap(actual: float, planned: float) -> float:
     return abs(actual / planned - 1) if planned else float(actual > 0)
 
 
-def _evictions(state: State, plan: Expectation) -> Iterator[str]:
+def _explain_evictions(state: State, plan: Expectation) -> Iterator[str]:
     actual, planned = state.evicted_allocations, plan.evictions
     if abs(actual - planned) >= 1:
         more = "more" if actual > planned else "fewer"
         yield f"{actual} {'eviction' if actual == 1 else 'evictions'}, {more} than the {planned:.1f} expected"
 
 
-def _refunds(money: Account, plan: Expectation) -> Iterator[str]:
+def _explain_refunds(money: RunAccount, plan: Expectation) -> Iterator[str]:
     refunded = money.spending.refunded
     if refunded > _NOTEWORTHY * plan.cost:
         yield f"${refunded / 1e6:.2f} refunded"
 
 
-def _prices(state: State, money: Account) -> Iterator[str]:
+def _explain_prices(state: State, money: RunAccount) -> Iterator[str]:
     """Compares what spot machines were charged with the same seconds at the prices of the start."""
     charged = at_start = 0.0
     for bill in money.bills:
@@ -70,12 +70,12 @@ def _prices(state: State, money: Account) -> Iterator[str]:
             assert price is not None
             charged += charge.amount + charge.refunded
             at_start += price * MICROS_PER_USD * (charge.end - charge.start) / HOUR_S
-    if at_start and _apart(charged, at_start) > _NOTEWORTHY:
+    if at_start and _relative_gap(charged, at_start) > _NOTEWORTHY:
         moved = charged / at_start - 1
         yield f"spot prices were {abs(moved):.0%} {'higher' if moved > 0 else 'lower'} than at the start"
 
 
-def _pace(money: Account) -> Iterator[str]:
+def _explain_pace(money: RunAccount) -> Iterator[str]:
     pace = None if money.baselines is None else money.baselines.pace
     if pace is not None and pace > 1 + _NOTEWORTHY:
         yield f"training went {pace:.1f} times as fast as nominal"
@@ -83,13 +83,13 @@ def _pace(money: Account) -> Iterator[str]:
         yield f"training went at {pace:.0%} of nominal speed"
 
 
-def _refused(state: State) -> Iterator[str]:
+def _explain_refusals(state: State) -> Iterator[str]:
     refused = sum(allocation.refused is not None for allocation in state.allocations.values())
     if refused:
         yield f"{refused} request{'s' if refused > 1 else ''} for machines refused"
 
 
-def _redone(state: State) -> Iterator[str]:
+def _explain_redone_work(state: State) -> Iterator[str]:
     if state.clocks_redone:
         steps = state.terms.engine.unit
         yield f"{state.clocks_redone} {steps}{'s' if state.clocks_redone > 1 else ''} computed twice"
@@ -97,14 +97,14 @@ def _redone(state: State) -> Iterator[str]:
         yield f"its program ran {state.seconds_redone / 60:.0f} minutes for nothing and began again"
 
 
-def _machines(state: State, plan: Expectation) -> Iterator[str]:
+def _explain_machines(state: State, plan: Expectation) -> Iterator[str]:
     started = state.training_started_at
     lasted = 0 if started is None else (state.training_over_at or state.now) - started
     mean = sum(state.worked.values()) / lasted if lasted else 0.0
-    if lasted and abs(mean - plan.machines) >= 1 and _apart(mean, plan.machines) > _NOTEWORTHY:
+    if lasted and abs(mean - plan.machines) >= 1 and _relative_gap(mean, plan.machines) > _NOTEWORTHY:
         yield f"{mean:.1f} machines worked on average, not {plan.machines}"
 
 
-def _away(state: State) -> Iterator[str]:
+def _explain_downtime(state: State) -> Iterator[str]:
     if state.away is not None:
         yield "spotctl was away for a while"

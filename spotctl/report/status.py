@@ -9,8 +9,8 @@ from typing import Any
 from pricing_data.model.units import Instant, format_instant
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
-from spotctl.report.final import cost_document, expectation_document, kept, seconds_redone
-from spotctl.report.fold import account, evictions
+from spotctl.report.final import checkpoint_document, cost_document, expectation_document, seconds_redone
+from spotctl.report.fold import build_account, list_evictions
 
 
 def status_document(
@@ -23,7 +23,7 @@ def status_document(
     """Builds the object. ``standing``: what the run is doing, in a word; ``waits``: what takes its processes
     long.
     """
-    money = account(state)
+    money = build_account(state)
     return {
         "job": state.terms.job,
         "run": state.terms.run,
@@ -35,43 +35,45 @@ def status_document(
         "clock": state.clock,
         "clocks": state.terms.stop.clocks,
         "resumed_from": state.resumed_from,
-        "checkpoint": kept(state),
+        "checkpoint": checkpoint_document(state),
         "objective": state.objective,
-        "footprint": [_allocation(state, name) for name in state.allocations if _held(state, name)],
+        "footprint": [
+            _allocation_document(state, name) for name in state.allocations if _has_machines(state, name)
+        ],
         "plan": expectation_document(state),
         "cost": cost_document(money),
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "no_savings_reason": money.no_savings_reason,
         "not_comparable": money.not_comparable,
         "evictions": state.evicted_allocations,
-        "instances_evicted": sum(eviction.machines for eviction in evictions(state)),
+        "instances_evicted": sum(eviction.machines for eviction in list_evictions(state)),
         "failures": state.failures,
         "clocks_redone": state.clocks_redone,
         "seconds_redone": seconds_redone(state),
         "restarts": state.restarts,
         "waits": list(waits),
         "last_decision": None if state.last_decision is None else state.last_decision.why,
-        "next_decision": _instant(state.decide_from if state.closed is None else None),
+        "next_decision": _format_optional(state.decide_from if state.closed is None else None),
         "ledger": str(ledger),
     }
 
 
-def unit(terms: RunSpec) -> str:
+def progress_unit(terms: RunSpec) -> str:
     """Returns the unit of its progress: a command counts as its program does."""
     return terms.engine.unit
 
 
-def clocks(state: State) -> str:
+def describe_progress(state: State) -> str:
     """Returns "clock 3 of 40"; for a command "step 3 of 40"."""
     total = state.terms.stop.clocks
-    return f"{unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
+    return f"{progress_unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
 
 
-def _held(state: State, name: str) -> bool:
+def _has_machines(state: State, name: str) -> bool:
     return any(instance.is_live for instance in state.instances_of(name))
 
 
-def _allocation(state: State, name: str) -> dict[str, Any]:
+def _allocation_document(state: State, name: str) -> dict[str, Any]:
     allocation = state.allocations[name]
     return {
         "allocation": name,
@@ -84,5 +86,5 @@ def _allocation(state: State, name: str) -> dict[str, Any]:
     }
 
 
-def _instant(at: Instant | None) -> str | None:
+def _format_optional(at: Instant | None) -> str | None:
     return None if at is None else format_instant(at)

@@ -8,8 +8,8 @@ from typing import Any
 from pricing_data.model.market import Market
 from spotctl.control.billing import InstanceBill
 from spotctl.control.state import State
-from spotctl.report.fold import account, evictions
-from spotctl.report.status import clocks
+from spotctl.report.fold import build_account, list_evictions
+from spotctl.report.status import describe_progress
 from spotctl.report.summary import MarketSums, RunSummary
 
 
@@ -18,25 +18,25 @@ def summarize(state: State, began: float, status: Mapping[str, Any]) -> RunSumma
 
     ``status``: its object of ``status --json``, which knows more than the ledger while the run goes on.
     """
-    money = account(state)
+    money = build_account(state)
     found = money.baselines
     return RunSummary(
         job=state.terms.job,
         run=state.terms.run,
         began=began,
         outcome=None if state.closed is None else state.closed.outcome.value,
-        markets=tuple(_sums(state, money.bills)),
+        markets=tuple(_sum_by_market(state, money.bills)),
         as_fast=None if found is None or found.as_fast is None else found.as_fast.cost,
         cheapest=None if found is None else found.cheapest.cost,
         no_savings_reason=money.no_savings_reason,
         clocks_redone=state.clocks_redone,
         seconds_redone=state.seconds_redone,
-        progress=clocks(state),
+        progress=describe_progress(state),
         status=status,
     )
 
 
-def _sums(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[MarketSums]:
+def _sum_by_market(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[MarketSums]:
     """Yields one entry for each market in which anything was paid for or taken away."""
     rows: dict[Market, dict[str, int]] = {}
 
@@ -56,7 +56,7 @@ def _sums(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[MarketSums]
                 add(bill.market, spot=charge.amount, refunded=charge.refunded, **{held: seconds})
     for fetched in state.fetched:
         add(fetched.here, egress=fetched.owed)
-    for eviction in evictions(state):
+    for eviction in list_evictions(state):
         add(eviction.market, evictions=1, evicted=eviction.machines)
     for market, row in rows.items():
         yield MarketSums(str(market), market.cloud, **row)

@@ -86,11 +86,11 @@ class RunSummary:
         return min((way for way in (self.as_fast, self.cheapest) if way is not None), default=None)
 
     @property
-    def compared(self) -> bool:
+    def is_compared(self) -> bool:
         """Tells whether savings are given for it."""
         return self.baseline is not None and self.no_savings_reason is None
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """Returns the summary as JSON stores it."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         markets = [{name: getattr(sums, name) for name in sums.__slots__} for sums in self.markets]
@@ -98,6 +98,6 @@ class RunSummary:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Reads the summary that ``document`` gave. Raises TypeError for anything else."""
+        """Reads the summary that ``to_document`` gave. Raises TypeError for anything else."""
         markets = tuple(MarketSums(**sums) for sums in document["markets"])
         return cls(**{**document, "markets": markets})

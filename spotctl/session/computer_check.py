@@ -24,7 +24,7 @@ from typing import Final
 
 from agileml.node.agent import process_tree
 from spotctl.job.model_size import memory_of_computer
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from spotctl.session.orphans import find_orphans
 from spotctl.timesource import wall_clock
 
@@ -188,7 +188,7 @@ def _check_clock(root: Path) -> CheckResult:
 
 
 def _check_machines(root: Path) -> CheckResult:
-    left = sum(len(found.machines) for found in find_orphans(Runs(root)))
+    left = sum(len(found.machines) for found in find_orphans(RunStore(root)))
     if left:
         return CheckResult(
             "machines", Verdict.NOTE, f"{left} that no job answers for", "end them: spotctl gc"

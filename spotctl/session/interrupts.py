@@ -49,7 +49,7 @@ def handle_signals(
 
     def on_signal(number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            background.redirect(terminals, log)
+            background.redirect_streams(terminals, log)
         hear(number)
 
     before = {number: signal.signal(number, on_signal) for number in numbers}
@@ -111,7 +111,7 @@ class Interrupts:
         self._heard: list[int] = []
         self._question: _Question | None = None
         self._stop_asked = False
-        self._given = self._noted = int(ledger.noted("asks") or 0)
+        self._given = self._noted = int(ledger.read_note("asks") or 0)
         self._looked = 0.0
 
     @property
@@ -128,7 +128,7 @@ class Interrupts:
     def stop_asked(self) -> bool:
         """Tells whether anybody asked the run to end, even if too late to be acted upon."""
         heard = any(number in (signal.SIGINT, signal.SIGTERM) for number in self._heard)
-        return self._stop_asked or heard or any(self._ledger.asks(self._given))
+        return self._stop_asked or heard or any(self._ledger.requests_after(self._given))
 
     @property
     def asks_taken(self) -> int:
@@ -209,8 +209,8 @@ class Interrupts:
             return
         self._looked = stopwatch()
         if self._noted < self._given:
-            self._ledger.note("asks", str(self._given))
+            self._ledger.put_note("asks", str(self._given))
             self._noted = self._given
-        for number, what in self._ledger.asks(after=self._given):
+        for number, what in self._ledger.requests_after(after=self._given):
             self._given = number
             yield UserRequest(what)

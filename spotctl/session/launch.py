@@ -21,7 +21,7 @@ from spotctl.job.settings import IfRunning, LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
 from spotctl.records import background
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import JobLocked, Run, Runs, held, is_held
+from spotctl.records.run import JobLocked, Run, RunStore, hold_lock, is_held
 from spotctl.report.final import Score, Unscored, final_object, with_score
 from spotctl.session.interrupts import InterruptHandler, Interrupts
 from spotctl.session.launch_plan import JobPlan, expectation_of, plan_launch
@@ -76,11 +76,11 @@ class FinishedRun:
             return with_score(self.final, Unscored(INTERRUPTED))
 
     def _run_scoring(self, scoring: Scoring) -> Score | Unscored:
-        ledger = self.run.ledger()
+        ledger = self.run.open_ledger()
         try:
-            with held(self.run.scoring_lock):
+            with hold_lock(self.run.scoring_lock):
                 return scoring.score_model(
-                    self.scoring_limit_s, lambda: any(ledger.asks(after=self.asks_taken))
+                    self.scoring_limit_s, lambda: any(ledger.requests_after(after=self.asks_taken))
                 )
         finally:
             ledger.close()
@@ -107,10 +107,10 @@ def launch(
     AlreadyRunning
     where another process runs the job, UsageError where an unfinished run has other settings.
     """
-    settings = Settings.of(spec, options)
+    settings = Settings.from_options(spec, options)
     runs = runs_of(settings.world)
     try:
-        with runs.lock(settings.spec.name):
+        with runs.lock_job(settings.spec.name):
             return _launch_locked(runs, settings, observer, signals or StopSignals(), plan)
     except JobLocked:
         return _already_running(runs, settings, options.if_running, observer)
@@ -135,18 +135,18 @@ def end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedR
 
 
 def _end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedRun | None:
-    runs = Runs(run.folder.parents[2])
-    state = run.state()
+    runs = RunStore(run.folder.parents[2])
+    state = run.fold_state()
     if state.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
-        run.ask(ask)  # the run has ended, but the scoring of its model has not
+        run.leave_request(ask)  # the run has ended, but the scoring of its model has not
     _refuse_ended(run, state)
-    run.ask(ask)
+    run.leave_request(ask)
     try:
-        with runs.lock(run.name):
+        with runs.lock_job(run.name):
             forgotten = NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
             if not run.ledger_path.exists():  # the process that was asked has removed it
                 raise forgotten
-            state = run.state()
+            state = run.fold_state()
             if state.closed is not None:
                 return None  # the process that was asked has closed it already
             if not has_begun(run):
@@ -166,9 +166,9 @@ def _take_machines(run: Run, because: Exception) -> None:
 
     told = because if isinstance(because, SpotctlError | OSError) else repr(because)
     try:
-        with Runs(run.folder.parents[2]).lock(run.name):
-            if run.machines.is_dir():
-                LocalHost(run.training).kill_all()
+        with RunStore(run.folder.parents[2]).lock_job(run.name):
+            if run.machines_folder.is_dir():
+                LocalHost(run.training_folder).kill_all()
     except JobLocked:
         return
     except OSError as error:
@@ -181,13 +181,13 @@ def follow_run(run: Run, observer: LaunchObserver) -> State:
 
     Raises LedgerError where that process goes away before the run is closed.
     """
-    ledger = run.ledger()
+    ledger = run.open_ledger()
     try:
         state: State | None = None
         seen = 0
         while state is None or state.phase is not Phase.CLOSED:
             live = run.is_live()
-            for row in ledger.rows(after=seen):
+            for row in ledger.read_rows(after=seen):
                 seen = row.number
                 state = (
                     fold_entries((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
@@ -205,9 +205,9 @@ def follow_run(run: Run, observer: LaunchObserver) -> State:
 
 
 def _launch_locked(
-    runs: Runs, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
+    runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
-    unfinished = None if settings.world is WorldKind.REPLAY else runs.unfinished(settings.spec.name)
+    unfinished = None if settings.world is WorldKind.REPLAY else runs.find_unfinished(settings.spec.name)
     if unfinished is not None and not has_begun(unfinished):
         unfinished.discard()  # its process was refused or killed before it asked for anything
         unfinished = None
@@ -222,7 +222,7 @@ def _launch_locked(
 
 
 def _begin_run(
-    runs: Runs, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
+    runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
     plan = plan or plan_launch(settings)
     resolved = replace(plan.resolved, terms=replace(plan.terms, expected=expectation_of(plan)))
@@ -246,13 +246,13 @@ def _begin_run(
 
 
 def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals: StopSignals) -> FinishedRun:
-    ledger = Ledger.at(run.ledger_path)
+    ledger = Ledger.open_file(run.ledger_path)
     try:
         interrupts = Interrupts(ledger, observer, run)
         with interrupts.catch_signals():
             opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
-        ledger.note(background.NOTE, "")
+        ledger.put_note(background.NOTE, "")
         observer.on_start(run, opened.resolved.recording)
         if not interrupts.stop_asked:
             opened.prepare()
@@ -296,7 +296,7 @@ def _skip_score_if_asked(interrupts: Interrupts, finished: FinishedRun) -> Finis
 
 def _measure_downtime(run: Run, ledger: Ledger, settings: Settings) -> e.ControllerDown:
     """Returns how long no process drove the run, in nominal time, by the machines' clock (decision 4)."""
-    last = ledger.last()
+    last = ledger.last_entry_times()
     assert last is not None
     at, recorded = last
     until = undriven_now(run)
@@ -306,12 +306,12 @@ def _measure_downtime(run: Run, ledger: Ledger, settings: Settings) -> e.Control
 
 
 def _already_running(
-    runs: Runs, settings: Settings, choice: IfRunning, observer: LaunchObserver
+    runs: RunStore, settings: Settings, choice: IfRunning, observer: LaunchObserver
 ) -> FinishedRun:
     name = settings.spec.name
     if choice is IfRunning.SKIP:
         raise NothingToDo(f"{name} is running already; nothing was started")
-    run = runs.find(name)
+    run = runs.find_run(name)
     if choice is IfRunning.FAIL or run is None:
         raise AlreadyRunning(
             f"{name} is running already; wait for it (spotctl wait {name}), end it (spotctl cancel {name}), "

@@ -25,7 +25,7 @@ from spotctl.control.state import State
 from spotctl.job.checks import check_job, measure_job
 from spotctl.job.clock_work import ClockWork, WorkSource, find_clock_work
 from spotctl.job.input_survey import InputSize
-from spotctl.job.resolve import Resolved, resolve
+from spotctl.job.resolve import ResolvedJob, resolve_job
 from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
 from spotctl.records.run import Run
@@ -39,7 +39,7 @@ from spotctl.timesource import wall_clock
 class JobPlan:
     """Holds what ``spotctl plan`` shows: the spec, the prices behind it, and what BidBrain would do now."""
 
-    resolved: Resolved
+    resolved: ResolvedJob
     state: State
     ahead: CostForecast
     promise: Promise | None
@@ -72,17 +72,17 @@ def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True, measu
     Raises UsageError where the job cannot be run; ``check`` False: it was checked before it began.
     ``measure``: find out in a few seconds what a clock takes.
     """
-    return plan_launch(Settings.of(spec, options), check=check, measure=measure)
+    return plan_launch(Settings.from_options(spec, options), check=check, measure=measure)
 
 
 def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False) -> JobPlan:
     """Makes the plan of a launch with ``settings``; see ``plan_job``."""
-    resolved = resolve(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
+    resolved = resolve_job(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
     size = check_job(settings, resolved.terms) if check else None
     measured = measure_job(settings.spec, size) if measure and size is not None else None
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
     if not check and (begun := _unfinished_run(settings)) is not None:
-        clock_work = ClockWork(begun.state().terms.core_seconds_per_clock, WorkSource.RECORDED)
+        clock_work = ClockWork(begun.fold_state().terms.core_seconds_per_clock, WorkSource.RECORDED)
     terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)
     resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
@@ -112,14 +112,14 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
 
 def continues_run(spec: JobSpec, options: LaunchOptions) -> bool:
     """Tells whether a launch would resume a run that has requested machines, and was checked before."""
-    return _unfinished_run(Settings.of(spec, options)) is not None
+    return _unfinished_run(Settings.from_options(spec, options)) is not None
 
 
 def _unfinished_run(settings: Settings) -> Run | None:
     """Returns the job's run that was never closed, if it has requested machines."""
     if settings.world is WorldKind.REPLAY:
         return None
-    unfinished = runs_of(settings.world).unfinished(settings.spec.name)
+    unfinished = runs_of(settings.world).find_unfinished(settings.spec.name)
     return unfinished if unfinished is not None and has_begun(unfinished) else None
 
 
@@ -131,7 +131,7 @@ def with_sustainable_speed(spec: JobSpec, options: LaunchOptions, plan: JobPlan)
     """
     if options.speed_named or options.world is WorldKind.REPLAY:
         return options
-    begun = _unfinished_run(Settings.of(spec, options))
+    begun = _unfinished_run(Settings.from_options(spec, options))
     if begun is not None:
         return replace(options, speed=settings_of(begun).speed)
     if not isfinite(plan.ahead.expected_s):

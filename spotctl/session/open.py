@@ -15,9 +15,9 @@ from spotctl.control.drive import fold_entries, start_run, unexecuted_commands
 from spotctl.control.evolve import initial_state as begin_state
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.job.resolve import Resolved, resolve
+from spotctl.job.resolve import ResolvedJob, resolve_job
 from spotctl.job.settings import Settings, WorldKind
-from spotctl.records.run import Run, Runs, replays
+from spotctl.records.run import Run, RunStore, replay_runs
 from spotctl.timesource import TimeSource, wall_clock
 
 if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
@@ -41,7 +41,7 @@ class RecordedRun:
     run: Run
     ledger: Ledger
     settings: Settings
-    resolved: Resolved
+    resolved: ResolvedJob
     state: State
     entries: tuple[e.Entry, ...] = ()
     """What the ledger held when it was opened again; empty for a new one."""
@@ -84,17 +84,19 @@ class RecordedRun:
         return built
 
 
-def create_run(runs: Runs, settings: Settings, resolved: Resolved, observer: RunObserver) -> RecordedRun:
+def create_run(
+    runs: RunStore, settings: Settings, resolved: ResolvedJob, observer: RunObserver
+) -> RecordedRun:
     """Creates a run of ``resolved`` and records its beginning."""
     from spotctl.records.ledger import Ledger
 
-    run = runs.create(settings.spec.name)
-    resolved = resolved.named(run.id)
-    ledger = Ledger.at(run.ledger_path)
+    run = runs.create_run(settings.spec.name)
+    resolved = resolved.with_run_name(run.id)
+    ledger = Ledger.open_file(run.ledger_path)
     try:
         begins = resolved.terms.start
         run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
-        ledger.note("settings", settings.text())
+        ledger.put_note("settings", settings.to_text())
         started = e.JobStarted(begins, resolved.terms)
         state = start_run(started, resolved.trace, ledger, observer, resolved.capacity)
     except BaseException:
@@ -105,7 +107,7 @@ def create_run(runs: Runs, settings: Settings, resolved: Resolved, observer: Run
     return RecordedRun(run, ledger, settings, resolved, state)
 
 
-def opening_state(resolved: Resolved) -> State:
+def opening_state(resolved: ResolvedJob) -> State:
     """Returns the state of a run of ``resolved`` before anything is on record."""
     started = e.JobStarted(resolved.terms.start, resolved.terms)
     return begin_state(started, resolved.trace, resolved.capacity)
@@ -115,25 +117,25 @@ def reopen_run(
     run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None
 ) -> RecordedRun:
     """Opens a run again as its ledger has it; its spec is the recorded one."""
-    entries = ledger.entries()
+    entries = ledger.read_entries()
     state = fold_entries(entries, run.load_history(), run.load_capacity())
     prices = replace(settings.prices, start=state.terms.start)
-    resolved = resolve(settings.spec, prices, run.id, settings.seed, recording)
+    resolved = resolve_job(settings.spec, prices, run.id, settings.seed, recording)
     return RecordedRun(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
 
 
 def has_begun(run: Run) -> bool:
     """Tells whether a run has requested any machine; if not it was refused, or killed while it was made."""
-    return bool(run.state().allocations) or run.has_machines()
+    return bool(run.fold_state().allocations) or run.has_machines()
 
 
 def settings_of(run: Run) -> Settings:
     """Returns the settings of a launch. Raises LedgerError where the record has none."""
     from spotctl.records.ledger import Ledger
 
-    ledger = Ledger.at(run.ledger_path)
+    ledger = Ledger.open_file(run.ledger_path)
     try:
-        text = ledger.noted("settings")
+        text = ledger.read_note("settings")
     finally:
         ledger.close()
     if text is None:
@@ -145,12 +147,12 @@ def undriven_now(run: Run) -> float | None:
     """Returns the nominal time of a run that no process drives, by its machines' clock; None without one."""
     from agileml.node.hosts.nominal_time import NominalClock  # only where there are processes
 
-    clock = NominalClock.open_clock(run.training)
+    clock = NominalClock.open_clock(run.training_folder)
     return None if clock is None else clock.undriven_at(wall_clock())
 
 
-def runs_of(world: WorldKind) -> Runs:
+def runs_of(world: WorldKind) -> RunStore:
     """Returns the records of a world's runs. Replays cost nothing and are kept apart: reports never add them
     up.
     """
-    return replays() if world is WorldKind.REPLAY else Runs()
+    return replay_runs() if world is WorldKind.REPLAY else RunStore()

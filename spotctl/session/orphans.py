@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agileml.node.hosts.local import LocalHost
 from spotctl.control.entries import UserRequest
 from spotctl.errors import NothingToDo, SpotctlError
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.session.launch import LaunchObserver, end_run
 
 
@@ -24,11 +24,11 @@ class OrphanedRun:
     machines: tuple[str, ...]
 
 
-def find_orphans(runs: Runs) -> Iterator[OrphanedRun]:
+def find_orphans(runs: RunStore) -> Iterator[OrphanedRun]:
     """Yields all orphans. Only the newest run of a job can be the one that the job's process works on."""
-    newest = {run.name: run for run in runs.all()}
-    for run in runs.all():
-        left = LocalHost(run.training).alive_machines() if run.machines.is_dir() else []
+    newest = {run.name: run for run in runs.list_runs()}
+    for run in runs.list_runs():
+        left = LocalHost(run.training_folder).alive_machines() if run.machines_folder.is_dir() else []
         if left and not (run == newest[run.name] and run.is_live()):
             yield OrphanedRun(run, tuple(left))
 
@@ -51,4 +51,4 @@ def _release_orphan(run: Run, observer: LaunchObserver) -> None:
     try:
         end_run(run, UserRequest.DOWN, observer)
     except NothingToDo:  # its bill had ended before
-        LocalHost(run.training).kill_all()
+        LocalHost(run.training_folder).kill_all()

@@ -24,7 +24,7 @@ from spotctl.engines.paired import ShadowedTraining
 from spotctl.engines.registry import EngineAdapter, adapt_engine
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
-from spotctl.job.resolve import Resolved
+from spotctl.job.resolve import ResolvedJob
 from spotctl.job.settings import Settings
 from spotctl.providers.base import Standing
 from spotctl.providers.local import LocalProvider
@@ -40,7 +40,9 @@ class _AskedToEnd(BaseException):
     """Passes through an application's code: its own errors are no reason to end, this one is."""
 
 
-def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, time: TimeSource) -> BuiltWorld:
+def local_world(
+    settings: Settings, resolved: ResolvedJob, run: Run, asks: Asks, time: TimeSource
+) -> BuiltWorld:
     """Builds the world of a new run.
 
     Raises UsageError where the job cannot work on this machine, Interrupted where a user asks it to end
@@ -58,7 +60,7 @@ def local_world(settings: Settings, resolved: Resolved, run: Run, asks: Asks, ti
     return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
 
 
-def prepare(settings: Settings, resolved: Resolved, run: Run) -> None:
+def prepare(settings: Settings, resolved: ResolvedJob, run: Run) -> None:
     """Prepares a run whose process was killed before it had done so. Raises UsageError where that fails."""
     engine = adapt_engine(settings, resolved.terms, run)
     if not engine.is_prepared:
@@ -67,7 +69,7 @@ def prepare(settings: Settings, resolved: Resolved, run: Run) -> None:
 
 def resumed_local_world(
     settings: Settings,
-    resolved: Resolved,
+    resolved: ResolvedJob,
     run: Run,
     asks: Asks,
     time: TimeSource,
@@ -108,7 +110,7 @@ class Absence:
     @classmethod
     def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
         """Reads the run's clock. Call it before a process drives the run again."""
-        real, clock = wall_clock(), NominalClock.open_clock(run.training)
+        real, clock = wall_clock(), NominalClock.open_clock(run.training_folder)
         if clock is None:
             return cls(down, float(down.until), real, speed)
         return cls(down, clock.undriven_at(real), real, speed, clock.lapses_at())
@@ -138,11 +140,11 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
     computer. They record when. For one that could not, its newest file is a sign of its own life, and the
     controller's journal a sign of all machines' life.
     """
-    journal, seen = JobFolder(run.training).controller_folder / "journal.jsonl", {}
+    journal, seen = JobFolder(run.training_folder).controller_folder / "journal.jsonl", {}
     for instance in state.live_instances():
         if not host.is_alive(instance.name):
             ended = host.ended_at(instance.name)
-            written = [journal, *(run.machines / instance.name).rglob("*")]
+            written = [journal, *(run.machines_folder / instance.name).rglob("*")]
             newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
             at = absence.at(newest) if ended is None else absence.within(ended)
             assert at is not None
@@ -185,7 +187,7 @@ class _Parts:
     def of(
         cls,
         settings: Settings,
-        resolved: Resolved,
+        resolved: ResolvedJob,
         run: Run,
         asks: Asks,
         time: TimeSource,
@@ -196,7 +198,7 @@ class _Parts:
         host = engine.machine_host()
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
-        clock = ClockDriver(run.training, float(time.now), settings.speed, lease_s=lease_s)
+        clock = ClockDriver(run.training_folder, float(time.now), settings.speed, lease_s=lease_s)
         time.add_follower(clock)
         market = SimulatedProvider(
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules

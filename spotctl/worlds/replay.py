@@ -10,7 +10,7 @@ from spotctl.control.state import State
 from spotctl.engines.base import repeat_commands
 from spotctl.engines.paired import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
-from spotctl.job.resolve import Resolved
+from spotctl.job.resolve import ResolvedJob
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.timesource import TimeSource, VirtualTime
@@ -18,7 +18,7 @@ from spotctl.worlds.built import BuiltWorld
 from spotctl.worlds.world import Asks, TraceWorld
 
 
-def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
+def replay_world(resolved: ResolvedJob, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
     """Builds a world that starts no process. ``time``: virtual where none is given; then a run takes no real
     time either.
     """
@@ -30,7 +30,7 @@ def replay_world(resolved: Resolved, asks: Asks, time: TimeSource | None = None)
 
 
 def resumed_replay_world(
-    resolved: Resolved,
+    resolved: ResolvedJob,
     asks: Asks,
     time: TimeSource,
     state: State,
@@ -67,7 +67,7 @@ def restore(market: SimulatedProvider, state: State) -> None:
                 market.end(instance.name, instance.ended_at, instance.end)
 
 
-def _provider(resolved: Resolved, time: TimeSource) -> SimulatedProvider:
+def _provider(resolved: ResolvedJob, time: TimeSource) -> SimulatedProvider:
     terms = resolved.terms
     return SimulatedProvider(
         resolved.trace,

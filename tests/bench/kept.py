@@ -19,7 +19,7 @@ from spotctl.control import entries as e
 from spotctl.control.drive import drive, start_run
 from spotctl.control.state import State
 from spotctl.job.file import load_job
-from spotctl.job.resolve import Resolved
+from spotctl.job.resolve import ResolvedJob
 from spotctl.records.ledger import Ledger
 from spotctl.worlds.replay import replay_world
 from tests.spotctl.build import Silent
@@ -28,7 +28,7 @@ JOB = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 SEED, STARTS, REPEATS = 0, 3, 3
 
 
-def replayed(resolved: Resolved) -> State:
+def replayed(resolved: ResolvedJob) -> State:
     """As ``spotctl launch --world replay`` runs it, its ledger in memory."""
     begun = e.JobStarted(resolved.terms.start, resolved.terms)
     with closing(Ledger.in_memory()) as ledger:

@@ -11,7 +11,7 @@ import pytest
 from pricing_data.model.rules import RULES
 from spotctl.cli.views import report as reportview
 from spotctl.report.final import final_object
-from spotctl.report.groupings import By
+from spotctl.report.groupings import Grouping
 from spotctl.report.summarize import summarize
 from tests.spotctl.cli.story import state_after
 
@@ -20,8 +20,8 @@ TOLD = frozenset(re.findall(r"`([a-z0-9_.-]+)`", PAGE))
 RUN = state_after(52)
 
 
-@pytest.mark.parametrize("by", list(By))
-def test_every_figure_of_a_report_is_explained(by: By) -> None:
+@pytest.mark.parametrize("by", list(Grouping))
+def test_every_figure_of_a_report_is_explained(by: Grouping) -> None:
     report = json.loads(reportview.document({"movies/1": summarize(RUN, 0.0, {})}, by))
     assert report["total"].keys() - {by.value} <= TOLD
     assert report.keys() - {"schema", "by", "money", "rows", "total"} <= TOLD

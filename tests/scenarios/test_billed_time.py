@@ -21,7 +21,7 @@ from agileml.node.hosts.nominal_time import lapses_at
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant, format_instant
 from spotctl.control import entries as e
-from spotctl.report.fold import account, work_possible
+from spotctl.report.fold import build_account, work_possible
 from tests.scenarios.support.command import command
 from tests.scenarios.support.market import QUIET, SPIKE, ZONES, Step
 from tests.scenarios.support.product import CLOCKS, PROMPT, SPEED, Product, product
@@ -54,7 +54,7 @@ def job(tmp_path: Path) -> Iterator[Product]:
 
 def check_truth(job: Product, stopped: frozenset[str] = frozenset()) -> None:
     """``stopped``: machines that were, and may have been taken before they could record their end."""
-    state = job.run.state()
+    state = job.run.fold_state()
     for name, instance in state.instances.items():
         life = job.host.read_life(name)
         assert instance.ended_at is not None, f"{name} is billed without end"
@@ -68,7 +68,7 @@ def check_truth(job: Product, stopped: frozenset[str] = frozenset()) -> None:
         assert abs(life.ended - instance.ended_at) <= 1, (
             f"{name} lived to {life.ended}, and is billed otherwise"
         )
-    money = account(state)
+    money = build_account(state)
     assert money.not_comparable is None
     assert state.work_done <= work_possible(state)
     assert job.host.alive_machines() == []
@@ -77,7 +77,7 @@ def check_truth(job: Product, stopped: frozenset[str] = frozenset()) -> None:
 def billed_s(job: Product) -> tuple[int, float]:
     """Machine-seconds billed, and those that machines recorded."""
     billed, lived = 0, 0.0
-    for name, instance in job.run.state().instances.items():
+    for name, instance in job.run.fold_state().instances.items():
         life = job.host.read_life(name)
         if life is not None and life.ended is not None and instance.running_at is not None:
             assert instance.ended_at is not None
@@ -148,7 +148,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         bought = {entry.allocation for entry in job.all(e.Acquire)}
         taken = set(job.transient)
         wait_until(job, lambda: not any(job.host.is_alive(name) for name in taken))
-        wait_until(job, lambda: any((job.run.training / "model").glob("*")))
+        wait_until(job, lambda: any((job.run.training_folder / "model").glob("*")))
         time.sleep(0.5)
         job.launch_at_terminal()
         assert job.wait_until_closed().exit_code == 0
@@ -226,7 +226,7 @@ def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:
     assert there
     assert "ends itself by" in job.command("status", "scenario").stdout
     wait_until(job, lambda: not (job.processes() or job.host.alive_machines()))
-    lapsed_at = lapses_at(job.run.training)
+    lapsed_at = lapses_at(job.run.training_folder)
     assert lapsed_at is not None
     lives = {name: job.host.read_life(name) for name in there}
     lived = {name: life.ended for name, life in lives.items() if life is not None and life.ended is not None}
@@ -240,7 +240,7 @@ def leave_to_the_lease(job: Product) -> tuple[float, dict[str, float]]:
 def check_the_lease(job: Product, lapsed_at: float, lived: dict[str, float]) -> None:
     (down,) = job.all(e.ControllerDown)
     assert down.lapsed_at == int(lapsed_at)
-    instances = job.run.state().instances
+    instances = job.run.fold_state().instances
     for name, ended in lived.items():
         assert (instances[name].ended_at, instances[name].end) == (int(ended), End.FAILED)
     assert "ended themselves" in job.command("logs", "scenario").stdout
@@ -252,7 +252,7 @@ def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
         job.launch()
         job.reach(2)
         os.kill(driver := job.driver(), signal.SIGSTOP)
-        (progress,) = job.run.training.rglob("said.jsonl")
+        (progress,) = job.run.training_folder.rglob("said.jsonl")
         time.sleep(LENT_S + 0.5)
         stood = progress.stat().st_size
         time.sleep(1.5)
@@ -274,7 +274,7 @@ def wait_until(job: Product, wanted: Callable[[], bool]) -> None:
 
 def _journal_size(job: Product) -> int:
     """Every clock that is done is in the controller's journal."""
-    return (job.run.training / "controller" / "journal.jsonl").stat().st_size
+    return (job.run.training_folder / "controller" / "journal.jsonl").stat().st_size
 
 
 # ---- without a terminal ------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_a_store_that_refuses_for_a_while_costs_nothing(tmp_path: Path) -> None:
         job.reach(25)
         store.unlink()
         job.check_done()
-        assert "could not be" in (job.run.machines / "s1-1" / "agent.log").read_text()
+        assert "could not be" in (job.run.machines_folder / "s1-1" / "agent.log").read_text()
 
 
 def test_a_store_that_refuses_from_the_start_is_refused_before_anything_is_bought(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def lose_the_program(job: CommandProduct, _: random.Random) -> None:
 
 def lose_the_agent(job: CommandProduct, _: random.Random) -> None:
     """The program goes with it, and so does the machine."""
-    group = int((job.run.machines / job.running_on / "group").read_text())
+    group = int((job.run.machines_folder / job.running_on / "group").read_text())
     os.kill(group, signal.SIGKILL)
 
 

@@ -54,9 +54,9 @@ def test_a_real_program_and_a_replay_write_the_same_ledger(
         finished = launch(load_job(tmp_path / "both.yaml"), options, watcher)
         assert (finished.exit_code, finished.final["instances_left"]) == (0, 0), finished.final["why"]
         assert watcher.run is not None
-        ledger = watcher.run.ledger()
-        told[world] = (story(ledger.entries()), finished.final["cost"])
-        assert redecided(ledger.entries(), watcher.run.load_history()) == list(ledger.entries())
+        ledger = watcher.run.open_ledger()
+        told[world] = (story(ledger.read_entries()), finished.final["cost"])
+        assert redecided(ledger.read_entries(), watcher.run.load_history()) == list(ledger.read_entries())
         ledger.close()
     assert told[WorldKind.LOCAL] == told[WorldKind.REPLAY]
     kinds = {type(entry) for entry in told[WorldKind.REPLAY][0]}

@@ -102,6 +102,6 @@ def test_a_cancelled_job_whose_application_never_comes_back_is_ended(campaign: b
     assert "its training had not ended" in final["why"]
     (given_up,) = job.all(e.StopGivenUp)
     (stopped,) = job.all(e.TellStop)
-    assert given_up.at == stopped.at + job.run.state().terms.end_within_s
+    assert given_up.at == stopped.at + job.run.fold_state().terms.end_within_s
     job.check_nothing_left()
     job.check_record(final)

@@ -98,8 +98,8 @@ def ran(folder: Path, world: WorldKind, progress: str) -> Ran:
     finished = launch(load_job(job), options, watcher)
     assert (finished.exit_code, finished.final["instances_left"]) == (0, 0), finished.final["why"]
     assert watcher.run is not None
-    ledger = watcher.run.ledger()
-    entries = ledger.entries()
+    ledger = watcher.run.open_ledger()
+    entries = ledger.read_entries()
     ledger.close()
     return Ran(finished, watcher.run, entries)
 

@@ -27,7 +27,7 @@ from agileml.node.programs.local_host import DiskHost
 from pricing_data.model.units import format_instant
 from spotctl.control import entries as e
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRecord
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from tests.scenarios.support.command import PROGRAM, STEPS, result
 from tests.scenarios.support.market import START, write_prices
 from tests.scenarios.support.product import ROOT, SPOTCTL
@@ -128,7 +128,7 @@ class QueueProduct:
         return QueueRecord() if newest is None else newest.read_record()
 
     def runs(self) -> Mapping[str, Run]:
-        return {run.name: run for run in Runs(self.home).all()}
+        return {run.name: run for run in RunStore(self.home).list_runs()}
 
     def entries(self) -> Mapping[str, tuple[e.Entry, ...]]:
         return entries_of(self.runs())
@@ -164,16 +164,16 @@ class QueueProduct:
         for job in right:
             assert (job["exit_code"], job["clocks"]) == (0, STEPS)
             assert (Path(job["model"]) / "state").read_bytes() == result()
-        assert len(Runs(self.home).all()) == len(self.runs()), "a job was begun twice"
+        assert len(RunStore(self.home).list_runs()) == len(self.runs()), "a job was begun twice"
         for run in self.runs().values():
-            assert DiskHost(run.training).alive_machines() == []
+            assert DiskHost(run.training_folder).alive_machines() == []
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
         for run in self.runs().values():
-            if run.machines.is_dir():
-                DiskHost(run.training).kill_all()
+            if run.machines_folder.is_dir():
+                DiskHost(run.training_folder).kill_all()
 
 
 @contextmanager
@@ -254,5 +254,5 @@ def test_the_example_runs_end_to_end(tmp_path: Path) -> None:
     assert final["instances_left"] == 0
     assert Decimal(final["cost"]["total"]) == sum(Decimal(job["cost"]["total"]) for job in final["jobs"])
     assert Decimal(final["cost"]["total"]) <= Decimal(final["budget"])
-    most = most_at_once(entries_of({run.name: run for run in Runs(home).all()}))
+    most = most_at_once(entries_of({run.name: run for run in RunStore(home).list_runs()}))
     assert all(most[kind] <= quota for kind, quota in final["quotas"].items())

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from tests.scenarios.support.product import ROOT
 from tests.spotctl.cli.commandline import spotctl
 
@@ -158,9 +158,9 @@ def test_a_launch_that_is_told_to_end_is_gone_within_seconds(
         assert code in OVER or (phase == "starting" and code in BEFORE_IT_LISTENS), told
         assert run.left() == [], told
         assert [*run.temporary.iterdir()] == [], told
-        runs = Runs(run.home)
-        with runs.lock("stopped"):
-            assert runs.unfinished("stopped") is None, told
+        runs = RunStore(run.home)
+        with runs.lock_job("stopped"):
+            assert runs.find_unfinished("stopped") is None, told
         last = json.loads((output.splitlines() or ["{}"])[-1])
         if last.get("schema") == "spotctl.launch/1":  # else it had not begun
             assert last["exit_code"] == code, told

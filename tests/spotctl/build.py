@@ -117,7 +117,7 @@ def replay(
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start_run(e.JobStarted(of.start, of), trace, ledger, observer, capacity)
     state = drive(begun, world, ledger, observer)
-    return state, ledger.entries()
+    return state, ledger.read_entries()
 
 
 def asked_once(ask: e.UserRequest, after_s: int) -> Callable[[Instant], tuple[e.UserRequest, ...]]:

@@ -17,7 +17,7 @@ from agileml.protocol.commands import Route
 
 
 class PartitionStatus(StrEnum):
-    """How far along a partition is on the way to its owner."""
+    """Tells how far along a partition is on the way to its owner."""
 
     ABSENT = "absent"  # nobody was asked to make it
     CREATING = "creating"  # its owner makes it, from initial values or from a checkpoint

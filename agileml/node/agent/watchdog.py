@@ -26,7 +26,9 @@ _MORE_THAN_EVER: Final = 2.0
 
 
 class Activity:
-    """What one thread does. It alone calls ``start_turn``, ``set_activity`` and ``while_doing``; others read
+    """Says what one thread does.
+
+    The thread alone calls ``start_turn``, ``set_activity`` and ``while_doing``; others read
     ``current_activity``.
     """
 

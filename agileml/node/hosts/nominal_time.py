@@ -1,6 +1,6 @@
-"""Nominal time as the machines of this computer see it, and until when each of them may live.
+"""Keeps nominal time for the machines of this computer, and until when each of them may live.
 
-FOLDER/clock                 numbers that everybody maps into memory; written by whoever drives the job
+FOLDER/clock                 numbers that every process maps into memory; the driver of the job writes them
 FOLDER/driver                locked by the process that drives
 FOLDER/machines/NAME/bound   the nominal moment at which the provider takes the machine, or infinity
 FOLDER/machines/NAME/life    what the machine records of itself: began, last seen, ended (nominal)

@@ -1,4 +1,4 @@
-"""Whole checkpoints in any place fsspec can reach; a half-written one is never used.
+"""Stores complete checkpoints in any place fsspec can reach; a half-written one is never used.
 
     ROOT/data/STEP-TOKEN/...      the files of one checkpoint
     ROOT/manifests/STEP.json      written last: which data, and every file's length and SHA-256

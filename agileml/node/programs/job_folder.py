@@ -1,4 +1,4 @@
-"""A command job's folder: what its processes share, and what they agree on before they talk.
+"""Lays out a command job's folder: what its processes share, and what they agree on before they talk.
 
 command.json            the Description
 journal.jsonl           what the supervisor was told, in order

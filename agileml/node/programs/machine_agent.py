@@ -58,7 +58,7 @@ _LEAST_RESERVE_S: Final = 1.0
 
 
 class AgentPhase(Enum):
-    """What the agent does now."""
+    """The agent's present occupation."""
 
     WAITING = auto()
     PLACING = auto()

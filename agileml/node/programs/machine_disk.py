@@ -1,4 +1,4 @@
-"""What a program finds on its machine: its files, its checkpoint folder, and what it is told by way of files.
+"""Lays out a machine's disk for a program: its files, its checkpoint folder, and messages by way of files.
 
 work/            the working folder: a copy of the job's, with what is mounted into it
 checkpoints/     $SPOTCTL_CHECKPOINT_DIR

@@ -72,7 +72,7 @@ def backtest(
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import backtest as backtestview
     from spotctl.job.file import load_job
-    from spotctl.job.locations import placed
+    from spotctl.job.locations import locate_errors
     from spotctl.timesource import stopwatch
 
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
@@ -90,7 +90,7 @@ def backtest(
     )
     began = stopwatch()
     spec = load_job(job)
-    with placed(job), backtestview.progress() as told:
+    with locate_errors(job), backtestview.progress() as told:
         result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0, told)
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:

@@ -13,7 +13,7 @@ from spotctl.errors import NothingToDo, SpotctlError, UsageError
 
 if TYPE_CHECKING:
     from spotctl.control.entries import UserRequest
-    from spotctl.records.run import Run, Runs
+    from spotctl.records.run import Run, RunStore
 
 _POLL_S: Final = 0.3
 
@@ -46,7 +46,7 @@ def status(
     """
     from spotctl.cli.format import disk_sizes, json_lines
     from spotctl.cli.views import runs as runtable
-    from spotctl.records.run_history import summaries, summary_of
+    from spotctl.records.run_history import summarize_runs, summary_of
 
     runs = _runs()
     run = None if job is None else _find(runs, job)
@@ -56,7 +56,7 @@ def status(
         output.show(runview.picture(run))
         output.note(disk_sizes.of_run(runs, run))
         return
-    shown, unreadable = summaries(runs.all()) if run is None else ({run: summary_of(run)}, [])
+    shown, unreadable = summarize_runs(runs.list_runs()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
         kept = disk_sizes.document(runs, run)
         output.data(json_lines.plain_document({**runtable.status(shown.values()), "kept": kept}))
@@ -85,7 +85,7 @@ def logs(
     from spotctl.cli.format.run_logs import LogFiles, Story
 
     run = _find(_runs(), job)
-    files, story = LogFiles(run.machines), Story(run)
+    files, story = LogFiles(run.machines_folder), Story(run)
     while True:
         going = follow and run.is_live()
         happened = list(story.news())
@@ -126,13 +126,13 @@ def down(
     if (job is None) == (not everything):
         raise UsageError("down: expected the name of a job, or --all")
     from spotctl.control.entries import UserRequest
-    from spotctl.records.run_history import summaries
+    from spotctl.records.run_history import summarize_runs
 
     runs = _runs()
     if job is not None:
         _end(_find(runs, job), UserRequest.DOWN)
         return
-    known, failures = summaries(runs.all())
+    known, failures = summarize_runs(runs.list_runs())
     chosen = [run for run, summary in known.items() if summary.outcome is None]
     for run in chosen:
         try:
@@ -227,17 +227,17 @@ def gc(
         raise SpotctlError("\n".join(failures))
 
 
-def _runs() -> Runs:
-    from spotctl.records.run import Runs
+def _runs() -> RunStore:
+    from spotctl.records.run import RunStore
 
-    return Runs()
+    return RunStore()
 
 
-def _find(runs: Runs, name: str) -> Run:
-    run = runs.find(name)
+def _find(runs: RunStore, name: str) -> Run:
+    run = runs.find_run(name)
     if run is not None:
         return run
-    from spotctl.job.yaml_reader import hint
+    from spotctl.job.yaml_reader import suggest_nearest
 
-    known = [known.name for known in runs.all()]
-    raise UsageError(f"there is no job {name!r}{hint(name, known)}; `spotctl status` lists all")
+    known = [known.name for known in runs.list_runs()]
+    raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists all")

@@ -143,7 +143,7 @@ def launch(
 
     from spotctl.cli.commands import launch_flow
     from spotctl.job import settings
-    from spotctl.job.locations import placed
+    from spotctl.job.locations import locate_errors
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
@@ -156,7 +156,7 @@ def launch(
         seed=seed,
     )
     as_json = options.wants_json(form, as_json)
-    with placed(job):
+    with locate_errors(job):
         if dry_run:
             launch_flow.show_plan(spec, chosen, as_json)
         else:
@@ -190,7 +190,7 @@ def plan(
     spec = _job(job, None, None)
 
     from spotctl.cli.commands import launch_flow
-    from spotctl.job.locations import placed
+    from spotctl.job.locations import locate_errors
     from spotctl.job.settings import LaunchOptions
 
     chosen = LaunchOptions(
@@ -200,7 +200,7 @@ def plan(
         budget=options.dollars("--budget", budget),
         seed=seed,
     )
-    with placed(job):
+    with locate_errors(job):
         launch_flow.show_plan(spec, chosen, options.wants_json(form, as_json), measure=measure)
 
 

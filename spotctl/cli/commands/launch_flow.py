@@ -139,7 +139,7 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
         lasting, limit = event_text.span(ahead.expected_s), event_text.span(terms.deadline_s)
-        part = "" if terms.stop.is_bounded else f" for one {event_text.unit(terms)}"
+        part = "" if terms.stop.is_bounded else f" for one {event_text.progress_unit(terms)}"
         raise DeadlineInfeasible(
             f"{terms.job} is expected to take {lasting}{part}, longer than its "
             f"deadline of {limit}; nothing was started. Allow more machines or more time"

@@ -87,7 +87,7 @@ def rm(
     What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
     from its next run.
     """
-    from spotctl.job.yaml_reader import hint
+    from spotctl.job.yaml_reader import suggest_nearest
     from spotctl.queue.file import load_queue
     from spotctl.queue.lifecycle.journal import QueueFolder
     from spotctl.queue.lifecycle.requests import Request
@@ -98,7 +98,7 @@ def rm(
         raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
     if job not in known:
         has = ", ".join(known) or "none"
-        raise UsageError(f"{spec.name} has no job {job!r}{hint(job, known)}; it has {has}")
+        raise UsageError(f"{spec.name} has no job {job!r}{suggest_nearest(job, known)}; it has {has}")
     folder.leave_request(Request(job))
     when = ": what runs of it ends at the next round" if folder.is_live() else ""
     output.note(f"{job}: removed from {spec.name}{when}")

@@ -18,7 +18,7 @@ from spotctl.cli.format.report_format import (
     ReportFormat,
 )
 from spotctl.errors import SpotctlError, UsageError
-from spotctl.report.groupings import By
+from spotctl.report.groupings import Grouping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +42,8 @@ def report(
         typer.Option(metavar="TIME", help="Only runs that began since: 7d, yesterday, 2026-11-01 (UTC)."),
     ] = None,
     by: Annotated[
-        By, typer.Option(help="One row for each; days are those on which runs began, here.")
-    ] = By.JOB,
+        Grouping, typer.Option(help="One row for each; days are those on which runs began, here.")
+    ] = Grouping.JOB,
     form: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
     as_json: JsonOption = False,
     output: Annotated[
@@ -55,13 +55,13 @@ def report(
     And what was free, what was saved and against what.
     """
     from spotctl.cli.views import runs as runtable
-    from spotctl.records.run import Runs
-    from spotctl.records.run_history import summaries
+    from spotctl.records.run import RunStore
+    from spotctl.records.run_history import summarize_runs
 
     begin = options.since("--since", since, time.time())
-    every = Runs().all()
+    every = RunStore().list_runs()
     chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
-    found, unreadable = summaries(chosen)
+    found, unreadable = summarize_runs(chosen)
     runs = {f"{run.name}/{run.id}": summary for run, summary in found.items()}
     if as_json:
         form = ReportFormat.JSON
@@ -73,7 +73,7 @@ def report(
         raise SpotctlError("\n".join((*unreadable, "what these have cost is not in the report")))
 
 
-def _write(runs: Mapping[str, RunSummary], by: By, form: ReportFormat, output: Path | None) -> None:
+def _write(runs: Mapping[str, RunSummary], by: Grouping, form: ReportFormat, output: Path | None) -> None:
     from spotctl.cli.views import report as reportview
 
     if form is ReportFormat.TABLE and output is None:

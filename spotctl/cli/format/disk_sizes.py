@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from spotctl.cli.format import amounts
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.records.shared_inputs import InputStore, claim_of
 
 
-def of_all(runs: Runs) -> str:
+def of_all(runs: RunStore) -> str:
     """Says how much cut input is kept."""
-    kept = InputStore(runs.root).kept()
+    kept = InputStore(runs.root).list_inputs()
     total = amounts.size(sum(one.size_bytes for one in kept))
     sets = amounts.counted(len(kept), "data set")
     return f"kept on disk: {total} of cut input for {sets}; `spotctl prune` frees what no run needs"
 
 
-def of_run(runs: Runs, run: Run) -> str:
+def of_run(runs: RunStore, run: Run) -> str:
     """Says how much a run's record takes, and its input."""
     from spotctl.prune import size_of  # of one run: it takes all that removes runs
 
@@ -30,17 +30,17 @@ def of_run(runs: Runs, run: Run) -> str:
     return f"{told}, {amounts.size(found['bytes'])} of cut input{shared}"
 
 
-def document(runs: Runs, run: Run | None) -> dict[str, Any]:
+def document(runs: RunStore, run: Run | None) -> dict[str, Any]:
     """For programs: bytes, of one run or of all."""
     if run is not None:
         from spotctl.prune import size_of
 
         return {"record_bytes": size_of(run.folder), "input": _input_of(runs, run)}
-    kept = InputStore(runs.root).kept()
+    kept = InputStore(runs.root).list_inputs()
     return {"inputs": len(kept), "input_bytes": sum(one.size_bytes for one in kept)}
 
 
-def _input_of(runs: Runs, run: Run) -> dict[str, Any] | None:
+def _input_of(runs: RunStore, run: Run) -> dict[str, Any] | None:
     key, store = claim_of(run.folder), InputStore(runs.root)
-    size = next((one.size_bytes for one in store.kept() if one.key == key), None)
-    return None if size is None or key is None else {"bytes": size, "runs": store.users(key)}
+    size = next((one.size_bytes for one in store.list_inputs() if one.key == key), None)
+    return None if size is None or key is None else {"bytes": size, "runs": store.count_users(key)}

@@ -27,7 +27,7 @@ from spotctl.cli.format.amounts import span as span
 from spotctl.control import entries as e
 from spotctl.control.billing import instance_bills
 from spotctl.control.state import Allocation, Instance, State
-from spotctl.report.status import unit as unit
+from spotctl.report.status import progress_unit as progress_unit
 
 STAGES: Final[Mapping[int, str]] = {
     1: "parameters live on reliable machines; everybody computes",
@@ -183,12 +183,12 @@ def _program_began(state: State, entry: e.ProgramBegan) -> str | None:
     if state.program_starts < 2:
         return None
     again = f"{span(state.seconds_redone)} of its time so far is done again" if state.seconds_redone else ""
-    where = f"after {unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
+    where = f"after {progress_unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
     return f"the program begins again, {where}" + (f": {again}" if again else "")
 
 
 def _rolled_back(state: State, entry: e.RolledBack) -> str:
-    name = unit(state.terms)
+    name = progress_unit(state.terms)
     if not entry.redone:
         return f"what was lost is restored as of {name} {entry.to}: no completed {name} is computed again"
     again = f"{name} is" if entry.redone == 1 else f"{name}s are"
@@ -200,31 +200,31 @@ def _fetched(state: State, entry: e.CheckpointFetched) -> str | None:
     if last is None or (last.at, last.instance) != (state.now, entry.instance):
         return None  # within a region it costs nothing
     return (
-        f"carried: {size(entry.size_bytes)} of {unit(state.terms)} {entry.clock} from {last.here.cloud} "
+        f"carried: {size(entry.size_bytes)} of {progress_unit(state.terms)} {entry.clock} from {last.here.cloud} "
         f"{last.here.region} to {last.there.cloud} {last.there.region}, egress {money(last.owed)}"
     )
 
 
 def _checkpointed(state: State, entry: e.Checkpointed) -> str:
-    return f"checkpoint: {unit(state.terms)} {entry.clock} in {entry.folder}"
+    return f"checkpoint: {progress_unit(state.terms)} {entry.clock} in {entry.folder}"
 
 
 def _checkpoint_failed(state: State, entry: e.CheckpointFailed) -> str:
-    return f"checkpoint failed at {unit(state.terms)} {entry.clock}: {entry.why}"
+    return f"checkpoint failed at {progress_unit(state.terms)} {entry.clock}: {entry.why}"
 
 
 def _resumed(state: State, entry: e.TrainingResumed) -> str:
     if state.restarts:
         where = f", from {entry.folder}" if entry.folder else ", as no checkpoint was written yet"
-        return f"begun again after {unit(state.terms)} {entry.clock}{where}"
-    return f"resumed after {unit(state.terms)} {entry.clock}, from {entry.folder}"
+        return f"begun again after {progress_unit(state.terms)} {entry.clock}{where}"
+    return f"resumed after {progress_unit(state.terms)} {entry.clock}, from {entry.folder}"
 
 
 def _finished(state: State, entry: e.TrainingFinished) -> str:
     where = f", {state.terms.engine.artifact} in {entry.model}" if entry.model else ""
     over = entry.at if state.training_over_at is None else state.training_over_at
     since = f"; since {moment(over)}, while spotctl was away" if over < entry.at else ""
-    return f"trained: {entry.clock} {unit(state.terms)}s done{where}{since}"
+    return f"trained: {entry.clock} {progress_unit(state.terms)}s done{where}{since}"
 
 
 def _training_failed(_: State, entry: e.TrainingFailed) -> str:

@@ -59,9 +59,9 @@ class Story:
 
     def news(self) -> Iterator[tuple[Instant, str]]:
         """Times and sentences that were not returned before."""
-        ledger = self._run.ledger()
+        ledger = self._run.open_ledger()
         try:
-            for row in ledger.rows(after=self._seen):
+            for row in ledger.read_rows(after=self._seen):
                 self._seen = row.number
                 state = self._state
                 self._state = (

@@ -93,7 +93,7 @@ def _on_demand(result: BacktestResult) -> Iterator[str]:
         return
     best = min(done, key=_mean_cost)
     found = result.baselines[best.name]
-    for name, way in found.named.items():
+    for name, way in found.by_name.items():
         means = f"the same work as fast as {best.name}, on demand" if name == AS_FAST else MEANINGS[name]
         yield (
             f"{means}: ${format_micros(way.cost)} by {way.machines} x "

@@ -20,7 +20,9 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
     if not math.isfinite(ahead.expected_s):
         return ["This footprint would not finish the job in a hundred years."]
     whole = (
-        "" if terms.stop.is_bounded else f" of one {event_text.unit(terms)}; nobody can say how many it takes"
+        ""
+        if terms.stop.is_bounded
+        else f" of one {event_text.progress_unit(terms)}; nobody can say how many it takes"
     )
     lasting = event_text.span(ahead.expected_s)
     return [
@@ -110,7 +112,7 @@ def _on_demand(plan: JobPlan) -> list[str]:
         f"{'':17}{event_text.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
         f"{way.market.instance_type} in {event_text.span(way.seconds)}"
         + ("" if found.keeps_deadline(way) else ", after the deadline")
-        for name, way in found.named.items()
+        for name, way in found.by_name.items()
     ]
 
 
@@ -130,7 +132,7 @@ def _moves(plan: JobPlan) -> list[str]:
 def _kept_limits(plan: JobPlan) -> list[str]:
     """What is expected of one clock says nothing of all of them."""
     terms, ahead = plan.terms, plan.ahead
-    lines, unknown = [], f"nobody can say how many {event_text.unit(terms)}s it takes"
+    lines, unknown = [], f"nobody can say how many {event_text.progress_unit(terms)}s it takes"
     if terms.deadline_s is not None:
         met = "is met" if terms.stop.is_bounded else f"is not promised: {unknown}"
         kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"

@@ -95,7 +95,7 @@ def _rows(counts: Counts) -> str:
 
 def _work(plan: JobPlan) -> list[str]:
     """What a clock is taken for, unless the job file says it and nobody asked to measure it."""
-    work, unit = plan.work, event_text.unit(plan.terms)
+    work, unit = plan.work, event_text.progress_unit(plan.terms)
     figure = f"{work.core_seconds:.3g} core-seconds"
     match work.source:
         case WorkSource.SAID if work.measured is not None:

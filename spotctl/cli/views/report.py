@@ -10,21 +10,21 @@ from typing import Any, Final
 from pricing_data.model.units import HOUR_S, MicroUsd, format_micros
 from spotctl.cli.format import amounts, json_lines
 from spotctl.cli.format.text_tables import Rows
-from spotctl.report.groupings import By
-from spotctl.report.groups import Group, Summaries, grouped, time_zone, total
+from spotctl.report.groupings import Grouping
+from spotctl.report.groups import Group, Summaries, group_all, group_runs, time_zone
 from spotctl.report.summary import MONEY
 
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Summaries, by: By) -> Rows:
+def table(runs: Summaries, by: Grouping) -> Rows:
     """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
-    whole = total(runs)
+    whole = group_all(runs)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
     compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
     return Rows(
         titles=(by.value, *titles, *compared),
-        rows=[_cells(group) for group in grouped(runs, by)],
+        rows=[_cells(group) for group in group_runs(runs, by)],
         left=1,
         total=_cells(whole),
         notes=(
@@ -34,10 +34,10 @@ def table(runs: Summaries, by: By) -> Rows:
     )
 
 
-def _zone(runs: Summaries, by: By) -> list[str]:
+def _zone(runs: Summaries, by: Grouping) -> list[str]:
     """Which days are meant."""
     zone = _time_zone(runs)
-    if by not in (By.DAY, By.MONTH) or zone is None:
+    if by not in (Grouping.DAY, Grouping.MONTH) or zone is None:
         return []
     return [f"{by.value}s are those on which runs began, in the time zone of this computer ({zone})"]
 
@@ -67,24 +67,24 @@ def _open(whole: Group) -> list[str]:
     return [f"{have} not ended: the bill is as of the last entry on record; `spotctl status` shows which"]
 
 
-def plain_table(runs: Summaries, by: By) -> str:
+def plain_table(runs: Summaries, by: Grouping) -> str:
     """``table`` as text."""
     return table(runs, by).text()
 
 
-def rows_csv(runs: Summaries, by: By) -> str:
+def rows_csv(runs: Summaries, by: Grouping) -> str:
     """One line a group, no total: whoever reads it can add."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(_fields(total(runs), by)), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(_fields(group_all(runs), by)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_fields(group, by) for group in grouped(runs, by))
+    writer.writerows(_fields(group, by) for group in group_runs(runs, by))
     return text.getvalue().rstrip("\n")
 
 
-def document(runs: Summaries, by: By) -> str:
+def document(runs: Summaries, by: Grouping) -> str:
     """One JSON object."""
-    rows = [_fields(group, by) for group in grouped(runs, by)]
-    whole = total(runs)
+    rows = [_fields(group, by) for group in group_runs(runs, by)]
+    whole = group_all(runs)
     return json_lines.document(
         {
             "schema": "spotctl.report/1",
@@ -98,7 +98,7 @@ def document(runs: Summaries, by: By) -> str:
     )
 
 
-def _fields(group: Group, by: By) -> dict[str, Any]:
+def _fields(group: Group, by: Grouping) -> dict[str, Any]:
     return {
         by.value: group.key,
         "runs": group.runs,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pricing_data.model.units import MicroUsd
 from spotctl.cli.format import amounts
 from spotctl.cli.format.text_tables import Rows
-from spotctl.records.run import Run, replays
+from spotctl.records.run import Run, replay_runs
 from spotctl.records.run_history import UNATTENDED
 from spotctl.report.summary import RunSummary
 
@@ -19,8 +19,8 @@ _UNATTENDED: Final = 1
 def none_yet() -> str:
     """What to say where there are no runs; whoever replayed some is told where they are."""
     told = "no runs yet; `spotctl launch JOB.yaml` begins one"
-    kept = replays()
-    return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.all() else told
+    kept = replay_runs()
+    return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.list_runs() else told
 
 
 def table(runs: Mapping[Run, RunSummary]) -> Rows:

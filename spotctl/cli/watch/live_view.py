@@ -21,8 +21,8 @@ from spotctl.cli.format import event_text
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import Expectation
 from spotctl.control.state import Allocation, Instance, Phase, State
-from spotctl.report.fold import Account, account
-from spotctl.report.status import clocks as clocks
+from spotctl.report.fold import RunAccount, build_account
+from spotctl.report.status import describe_progress as describe_progress
 
 HAPPENED_ROWS: Final = 8
 _STYLES: Final = {
@@ -62,7 +62,7 @@ class LiveView:
         return Group(*parts)
 
 
-def cost(money: Account) -> str:
+def cost(money: RunAccount) -> str:
     """What a run cost so far, beside what the same work would have cost on demand."""
     spent = event_text.money(money.spending.total)
     if money.spending.refunded:
@@ -73,7 +73,7 @@ def cost(money: Account) -> str:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     ways = ", ".join(
         f"{event_text.money(rental.cost)} {event_text.BESIDE[name]}"
-        for name, rental in money.baselines.named.items()
+        for name, rental in money.baselines.by_name.items()
     )
     if money.savings is None:
         return f"{spent}; the same work: {ways}"
@@ -164,7 +164,7 @@ def _facts(view: LiveView) -> RenderableType:
     grid.add_row("progress", _progress(state))
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
-        grid.add_row("checkpoint", Text(f"{event_text.unit(state.terms)} {clock} in {folder}"))
+        grid.add_row("checkpoint", Text(f"{event_text.progress_unit(state.terms)} {clock} in {folder}"))
     if view.terminal:
         grid.add_row("terminal", Text(view.terminal))
     if view.driver:
@@ -172,7 +172,7 @@ def _facts(view: LiveView) -> RenderableType:
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(objective(state)))
-    grid.add_row("cost so far", Text(cost(account(state))))
+    grid.add_row("cost so far", Text(cost(build_account(state))))
     if state.terms.expected is not None:
         grid.add_row("planned", Text(planned(state.terms.start, state.terms.expected)))
     why = state.last_decision.why if state.last_decision else "none yet"
@@ -198,7 +198,7 @@ def _progress(state: State) -> RenderableType:
     again = f", begun again {event_text.times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
-        Text(f"{clocks(state)}{redone}{again}"),
+        Text(f"{describe_progress(state)}{redone}{again}"),
     )
     return row
 
@@ -218,7 +218,7 @@ def objective(state: State) -> str:
     """The last objective that training reported."""
     if state.objective is None:
         return "none reported yet"
-    return f"{state.objective:.6g} after {event_text.unit(state.terms)} {state.objective_clock}"
+    return f"{state.objective:.6g} after {event_text.progress_unit(state.terms)} {state.objective_clock}"
 
 
 def _next_decision(view: LiveView) -> str:

@@ -19,7 +19,7 @@ from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, format_instant
 from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.watch.line_writer import Lines
-from spotctl.cli.watch.live_view import HAPPENED_ROWS, LiveView, clocks, done, objective
+from spotctl.cli.watch.live_view import HAPPENED_ROWS, LiveView, describe_progress, done, objective
 from spotctl.cli.watch.run_status import waiting
 from spotctl.control.entries import Entry, Granted, ObjectiveReported, Progressed
 from spotctl.control.state import State
@@ -135,7 +135,11 @@ class LogLines(_Plain):
         if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
             return None
         self._told = reached
-        return clocks(state) if state.objective is None else f"{clocks(state)}, objective {objective(state)}"
+        return (
+            describe_progress(state)
+            if state.objective is None
+            else f"{describe_progress(state)}, objective {objective(state)}"
+        )
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         self.hold_back()
@@ -253,11 +257,11 @@ def how_to_follow(run: Run) -> str:
 
 def _leave(run: Run | None, front: Front | None, why: str) -> None:
     """Go on without a terminal. One that detaches may be waited for by whoever reads its output."""
-    if why == CLOSED and front is not None and front.gone:
+    if why == CLOSED and front is not None and front.is_gone:
         why = KILLED
     streams = [stream for stream in (0, 1, 2) if why == DETACHED or os.isatty(stream)]
     if run is not None:
-        background.note(run, why)
-        background.redirect(streams, background.log_of(run))
+        background.record_detachment(run, why)
+        background.redirect_streams(streams, background.log_of(run))
     if front is not None:
-        front.leave(as_wanted=why == DETACHED)
+        front.release_front(as_wanted=why == DETACHED)

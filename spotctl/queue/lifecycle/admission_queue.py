@@ -10,7 +10,7 @@ from pricing_data.model.units import Instant, MicroUsd
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
 from spotctl.job.checks import check_job
 from spotctl.job.clock_work import find_clock_work
-from spotctl.job.resolve import Resolved, resolve
+from spotctl.job.resolve import ResolvedJob, resolve_job
 from spotctl.job.settings import Settings, WorldKind
 from spotctl.queue.allocation.admission import Admission, decide_admission
 from spotctl.queue.allocation.deadline_admission import DeadlineVerdict
@@ -36,11 +36,11 @@ class QueueCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Describes a job that may begin. ``unfinished``: its own run to resume. ``claim``: holds both."""
+    """Describes a job that may begin. ``find_unfinished``: its own run to resume. ``claim``: holds both."""
 
     member: Member
     settings: Settings
-    resolved: Resolved
+    resolved: ResolvedJob
     judgement: DeadlineVerdict
     allowance: MicroUsd | None
     unfinished: RecordedRun | None
@@ -98,22 +98,22 @@ class AdmissionQueue:
                 found.append(Refusal(member, error))
         return found
 
-    def _resolve_member(self, member: Member, room: QueueCapacity) -> Resolved:
+    def _resolve_member(self, member: Member, room: QueueCapacity) -> ResolvedJob:
         """Resolves a job from now on, at the prices that the whole queue sees."""
         settings = self._settings.settings_for(member)
-        resolved = resolve(settings.spec, settings.prices, "", settings.seed)
+        resolved = resolve_job(settings.spec, settings.prices, "", settings.seed)
         size = check_job(settings, resolved.terms)
         work = find_clock_work(settings.spec, resolved.terms, size).core_seconds
         terms = replace(resolved.terms, start=room.at, core_seconds_per_clock=work)
         return replace(resolved, terms=terms)
 
     def _decide_admission(
-        self, members: Sequence[Member], resolved: Mapping[str, Resolved], room: QueueCapacity
+        self, members: Sequence[Member], resolved: Mapping[str, ResolvedJob], room: QueueCapacity
     ) -> Admission:
         states = {name: opening_state(of) for name, of in resolved.items()}
         return decide_admission(members, states, self._pools, room.taken, room.money)
 
-    def _build_arrival(self, member: Member, resolved: Resolved, weighed: Admission) -> Arrival:
+    def _build_arrival(self, member: Member, resolved: ResolvedJob, weighed: Admission) -> Arrival:
         name, settings = member.name, self._settings.settings_for(member)
         if name in weighed.refused:
             raise DeadlineInfeasible(
@@ -135,7 +135,7 @@ class AdmissionQueue:
 
     def _reopen_unfinished(self, settings: Settings, claim: ExitStack) -> RecordedRun | None:
         name = settings.spec.name
-        run = None if settings.world is WorldKind.REPLAY else self._claims.runs.unfinished(name)
+        run = None if settings.world is WorldKind.REPLAY else self._claims.runs.find_unfinished(name)
         if run is None:
             return None
         if settings_of(run) != settings:

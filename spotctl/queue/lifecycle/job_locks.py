@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from spotctl.errors import AlreadyRunning
-from spotctl.records.run import JobLocked, Run, Runs
+from spotctl.records.run import JobLocked, Run, RunStore
 from spotctl.session.open import RecordedRun, reopen_run, settings_of
 
 
 class JobLocks:
     """Holds claims on jobs: each ends with its job, all of them when the queue ends, for whatever reason."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunStore) -> None:
         self.runs = runs
         self._all = ExitStack()
 
@@ -34,7 +34,7 @@ class JobLocks:
         """Locks a job, so that no other process runs it. Raises AlreadyRunning where one does."""
         claim = self.new_claim()
         try:
-            claim.enter_context(self.runs.lock(job))
+            claim.enter_context(self.runs.lock_job(job))
         except JobLocked:
             raise AlreadyRunning(f"{job} is running already, by another process") from None
         return claim
@@ -45,6 +45,6 @@ def reopen_claimed(run: Run, claim: ExitStack) -> RecordedRun:
     one.
     """
     settings = settings_of(run)
-    ledger = run.ledger()
+    ledger = run.open_ledger()
     claim.callback(ledger.close)
     return reopen_run(run, ledger, settings)

@@ -23,12 +23,12 @@ from typing import Any, Final, Self, TypeAlias
 from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
-from spotctl.control.codec import from_json, to_json
 from spotctl.errors import AlreadyRunning, LedgerError
 from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle.requests import Request, RequestFile, RequestLine
+from spotctl.records.codec import from_json, to_json
 from spotctl.records.ledger import sync_folder
-from spotctl.records.run import JobLocked, default_root, held, is_held
+from spotctl.records.run import JobLocked, default_root, hold_lock, is_held
 from spotctl.timesource import wall_clock
 
 _NEVER: Final = Instant(0)
@@ -220,8 +220,8 @@ class QueueRun:
                 record = record.with_note(_parse_note(json.loads(line)))
             except (ValueError, KeyError, TypeError) as error:
                 raise LedgerError(
-                    f"{self.journal_file}:{number} cannot be read ({error}), so nobody can go on with this run. "
-                    "Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
+                    f"{self.journal_file}:{number} cannot be read ({error}), so nobody can go on with this "
+                    "run. Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
                     f"With {self.folder} moved away the queue begins anew"
                 ) from error
         return record
@@ -246,8 +246,8 @@ class QueueJournal:
             self._notes.send({"note": type(note).__name__, **to_json(note)})
         except OSError as error:
             raise LedgerError(
-                f"the record {self.run.journal_file} cannot be written: {error.strerror}. What it has is whole: "
-                "mend that, and give the same command again to go on"
+                f"the record {self.run.journal_file} cannot be written: {error.strerror}. What it has is "
+                "whole: mend that, and give the same command again to go on"
             ) from error
         self.record = self.record.with_note(note)
 
@@ -320,7 +320,7 @@ class QueueFolder:
             (self._folder / "lock").touch()
         with ExitStack() as stack:
             try:
-                stack.enter_context(held(self._folder / "lock"))
+                stack.enter_context(hold_lock(self._folder / "lock"))
             except JobLocked:
                 raise AlreadyRunning(f"the queue {self.name} runs already; nothing was started") from None
             yield

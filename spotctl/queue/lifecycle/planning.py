@@ -15,7 +15,7 @@ from pricing_data.model.units import Instant
 from spotctl.errors import DeadlineInfeasible
 from spotctl.job.checks import check_job
 from spotctl.job.clock_work import find_clock_work
-from spotctl.job.resolve import resolve
+from spotctl.job.resolve import resolve_job
 from spotctl.queue.allocation import job_views
 from spotctl.queue.allocation.admission import Admission, decide_admission
 from spotctl.queue.allocation.allocate import allocate_round
@@ -70,7 +70,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     for name, member in members.items():
         if not member.after:
             with attribute_errors_to(name):
-                resolved[name] = resolve(member.spec, settled.options.prices, "plan", 0)
+                resolved[name] = resolve_job(member.spec, settled.options.prices, "plan", 0)
                 terms = resolved[name].terms
                 size = check_job(settled.settings_for(member), terms)
                 work = find_clock_work(member.spec, terms, size)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
-from spotctl.control.codec import from_json, to_json
 from spotctl.errors import LedgerError
 from spotctl.queue.spec import Member, parse_member
+from spotctl.records.codec import from_json, to_json
 from spotctl.records.ledger import sync_folder
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from pricing_data.model.units import Instant
 from spotctl.control.billing import certain_cost
 from spotctl.errors import Interrupted, LedgerError, UsageError
-from spotctl.job.resolve import resolve
+from spotctl.job.resolve import resolve_job
 from spotctl.job.settings import WorldKind
 from spotctl.queue.error_locations import attribute_errors_to
 from spotctl.queue.file import problem_of
@@ -25,7 +25,7 @@ from spotctl.queue.lifecycle.outcome import build_outcome, exit_code
 from spotctl.queue.lifecycle.requests import Request, UnreadableRequest
 from spotctl.queue.lifecycle.scheduler import QueueScheduler
 from spotctl.queue.spec import Member, QueueSettings, member_text, parse_member
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.report.final import final_object
 from spotctl.session.interrupts import handle_signals
 from spotctl.session.open import RecordedRun, runs_of, undriven_now
@@ -79,9 +79,9 @@ def _find_unfinished(settings: QueueSettings, folder: j.QueueFolder) -> j.QueueR
     going = None if settings.options.world is WorldKind.REPLAY else folder.unfinished_run()
     if going is None or going.read_record().settings == settings.to_text():
         return going
-    known = {(run.name, run.id): run for run in runs_of(settings.options.world).all()}
+    known = {(run.name, run.id): run for run in runs_of(settings.options.world).list_runs()}
     entered = [known.get((one.job, one.run)) for one in going.read_record().entered.values()]
-    begun = [run.name for run in entered if run is not None and run.state().closed is None]
+    begun = [run.name for run in entered if run is not None and run.fold_state().closed is None]
     if begun:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({going.folder}); run it as "
@@ -221,7 +221,7 @@ def start_of(settings: QueueSettings) -> Instant:
     for member in settings.spec.jobs:
         with attribute_errors_to(member.name):
             seed, now = settings.options.seed or 0, wall_clock()
-            starts.append(resolve(member.spec, settings.options.prices, "", seed, now=now).terms.start)
+            starts.append(resolve_job(member.spec, settings.options.prices, "", seed, now=now).terms.start)
     return max(starts)
 
 
@@ -237,8 +237,8 @@ def _time_source(settings: QueueSettings, now: Instant) -> TimeSource:
     return PacedTime(now, settings.options.speed)
 
 
-def _run_of(runs: Runs, entered: j.Entered) -> Run:
-    found = next((run for run in runs.all() if (run.name, run.id) == (entered.job, entered.run)), None)
+def _run_of(runs: RunStore, entered: j.Entered) -> Run:
+    found = next((run for run in runs.list_runs() if (run.name, run.id) == (entered.job, entered.run)), None)
     if found is None:
         raise LedgerError(f"{entered.job}: the record of its run {entered.run} is gone")
     return found
@@ -248,7 +248,7 @@ def _resumed_at(record: j.QueueRecord, settings: QueueSettings, opened: Mapping[
     """Returns the nominal moment at which an interrupted queue goes on: time has passed since, at its speed
     (decision 4).
     """
-    last = [one.ledger.last() for name, one in opened.items() if name not in record.left]
+    last = [one.ledger.last_entry_times() for name, one in opened.items() if name not in record.left]
     known = [at for at in last if at is not None]
     stopped = max((at for at, _ in known), default=record.at)
     recorded = max((when for _, when in known), default=wall_clock())

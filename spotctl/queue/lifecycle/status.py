@@ -16,7 +16,7 @@ from spotctl.queue.allocation.throughput_estimates import estimate_throughputs
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRecord, QueueRun, ServiceTime, root_of
 from spotctl.queue.lifecycle.requests import UnreadableRequest
 from spotctl.queue.spec import QueueSpec
-from spotctl.report.fold import account
+from spotctl.report.fold import build_account
 from spotctl.session.open import runs_of
 
 
@@ -32,7 +32,7 @@ class RunningState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Shows one job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged; then
+    """Shows one job. ``fold_state``: "waiting" before it begins, "unreadable" where its record is damaged; then
     its
     cost is unknown. ``after``: jobs that it waits for. ``share``: the part of its time that the policy would
     have it run now; ``service_time``: what it has had until now, and should have had. ``lease``: the spot
@@ -91,7 +91,7 @@ def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueSta
     folder = QueueFolder(spec.name, root_of(world))
     newest = folder.newest_run()
     record = QueueRecord() if newest is None else newest.read_record()
-    runs = {(run.name, run.id): run for run in runs_of(world).all()} if record.entered else {}
+    runs = {(run.name, run.id): run for run in runs_of(world).list_runs()} if record.entered else {}
     names = dict.fromkeys([*record.entered, *record.left])
     if record.closed is None:
         listed = (*(member.name for member in spec.jobs), *record.added)
@@ -117,7 +117,7 @@ def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueSta
             _job_status(name, record, None, ends), after=tuple(x for x in waits if x not in record.left)
         )
         try:
-            rows.append(row if run is None else _job_status(name, record, run.state(), ends))
+            rows.append(row if run is None else _job_status(name, record, run.fold_state(), ends))
         except LedgerError as error:
             rows.append(replace(row, state="unreadable", cost=None))
             failures.append(f"{name}: {error}")
@@ -147,7 +147,7 @@ def _job_status(name: str, record: QueueRecord, state: State | None, ends: Insta
         share=sum(shares.values()) if shares else None,
         served=record.service_time(name, record.at if state is None else state.now),
         lease=None if lease is None or ends is None else replace(lease, until=ends),
-        cost=MicroUsd(0) if state is None else account(state).spending.total,
+        cost=MicroUsd(0) if state is None else build_account(state).spending.total,
         promised=entered is not None and entered.promised,
         why_not="" if entered is None else entered.why,
         deadline=None if state is None else _deadline_of(state),

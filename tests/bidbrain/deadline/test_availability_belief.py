@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.deadline.availability_belief import PRIOR, Belief, BeliefBatch, LomaxLaw
 from pricing_data.model.units import Seconds
-from spotctl.control.codec import from_json, to_json
+from spotctl.records.codec import from_json, to_json
 
 LOOKS = st.lists(st.tuples(st.booleans(), st.integers(0, 10_000)), max_size=30)
 

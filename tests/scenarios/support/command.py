@@ -103,7 +103,7 @@ class CommandProduct(Product):
 
     @property
     def host(self) -> DiskHost:
-        return DiskHost(self.run.training)
+        return DiskHost(self.run.training_folder)
 
     @property
     def running_on(self) -> str:
@@ -118,7 +118,7 @@ class CommandProduct(Product):
 
     def log(self) -> str:
         """What the program wrote, on all machines."""
-        return "".join(path.read_text() for path in sorted(self.run.machines.glob("*/program.log")))
+        return "".join(path.read_text() for path in sorted(self.run.machines_folder.glob("*/program.log")))
 
     def kill_program(self) -> None:
         """SIGKILL to what runs the program on its machine, and to nothing else.
@@ -132,14 +132,16 @@ class CommandProduct(Product):
 
     def _killed_program(self) -> bool:
         attempts = self.log().count("begins after")
-        names = [f"{self.run.machines / machine}/run {attempts}" for machine in self.transient_machines]
+        names = [
+            f"{self.run.machines_folder / machine}/run {attempts}" for machine in self.transient_machines
+        ]
         return any(process_tree.signal_all(signal.SIGKILL, name, VARIABLE) for name in names)
 
     def check_nothing_left(self) -> None:
         """No process, no disk of a machine, no lock held."""
         assert self.processes() == []
         assert self.host.alive_machines() == []
-        assert list((self.run.training / "disks").iterdir()) == []
+        assert list((self.run.training_folder / "disks").iterdir()) == []
 
     def check_record(self, shown: dict[str, Any]) -> None:
         """The bill ``shown`` is the trace's; the ledger's facts call for exactly its commands."""

@@ -24,8 +24,8 @@ from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
 from pricing_data.model.units import format_instant
 from spotctl.control import entries as e
-from spotctl.records.ledger import Ledger, Row
-from spotctl.records.run import Run, Runs
+from spotctl.records.ledger import Ledger, LedgerRow
+from spotctl.records.run import Run, RunStore
 from tests.agileml.processes.played import plays
 from tests.agileml.processes.real_jobs import serial
 from tests.scenarios.support.market import START, Step, owed, write_prices
@@ -100,10 +100,10 @@ class Product:
             "SPOTCTL_HOME": str(folder / "home"),
             "TMPDIR": str(temporary),
         }
-        self._runs = Runs(folder / "home")
+        self._runs = RunStore(folder / "home")
         self._run: Run | None = None
         self._ledger: Ledger | None = None
-        self._rows: list[Row] = []
+        self._rows: list[LedgerRow] = []
         self._launch: subprocess.Popen[bytes] | None = None
 
     # ---- commands ---------------------------------------------------------------------------
@@ -261,21 +261,21 @@ class Product:
                 self._ledger.close()
             self._run, self._ledger, self._rows = None, None, []
         if self._run is None:
-            self._run = self._runs.find("scenario")
+            self._run = self._runs.find_run("scenario")
         return self._run
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LedgerRow]:
         """The ledger as it stands; nothing before the run is on record."""
         run = self._find()
         if run is not None:
-            self._ledger = self._ledger or run.ledger()
-            self._rows.extend(self._ledger.rows(after=len(self._rows)))
+            self._ledger = self._ledger or run.open_ledger()
+            self._rows.extend(self._ledger.read_rows(after=len(self._rows)))
         return self._rows
 
     def all(self, kind: type[EntryT]) -> list[EntryT]:
         return [row.entry for row in self.rows() if isinstance(row.entry, kind)]
 
-    def wait(self, wanted: Callable[[e.Entry], bool]) -> Row:
+    def wait(self, wanted: Callable[[e.Entry], bool]) -> LedgerRow:
         """The first entry of the ledger that is wanted."""
         until = time.monotonic() + self.patience_s
         while time.monotonic() < until:
@@ -315,7 +315,7 @@ class Product:
 
     @property
     def host(self) -> LocalHost:
-        return LocalHost(self.run.training)
+        return LocalHost(self.run.training_folder)
 
     def processes(self) -> list[Process]:
         """Everything on this computer whose command names the folder of the scenario."""
@@ -358,7 +358,7 @@ class Product:
 
     def check_model(self, clocks: int) -> None:
         """Bit for bit what a plain loop computes."""
-        training = JobFolder(self.run.training)
+        training = JobFolder(self.run.training_folder)
         job, data = training.read_job(), training.open_input()
         model, _ = serial(job.make_application(), data, job.setup.shards, clocks)
         saved = training.load_model(data.shape, job.setup.partitions)
@@ -376,9 +376,9 @@ class Product:
         self._forget_launch()
         if self._ledger is not None:
             self._ledger.close()
-        for run in self._runs.all():
-            if run.machines.is_dir():
-                LocalHost(run.training).kill_all()
+        for run in self._runs.list_runs():
+            if run.machines_folder.is_dir():
+                LocalHost(run.training_folder).kill_all()
 
 
 def _parent(process: int) -> int:

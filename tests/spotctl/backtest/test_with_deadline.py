@@ -109,7 +109,7 @@ def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
     with closing(Ledger.in_memory()) as ledger:
         begun = start_run(e.JobStarted(begins, terms), resolved.trace, ledger, Silent(), resolved.capacity)
         live = drive(begun, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
-        entries = ledger.entries()
+        entries = ledger.read_entries()
     assert redecided(entries, resolved.trace) == list(entries)
     assert (quick.decisions, quick.last_decision) == (live.decisions, live.last_decision)
     assert (quick.allocations, quick.instances) == (live.allocations, live.instances)

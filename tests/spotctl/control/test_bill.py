@@ -13,7 +13,7 @@ from spotctl.control.billing import cost_so_far
 from spotctl.control.drive import fold_entries
 from spotctl.control.entries import UserRequest
 from spotctl.control.state import State
-from spotctl.report.fold import account
+from spotctl.report.fold import build_account
 from tests.spotctl.build import asked_once, random_trace, replay, terms
 
 
@@ -56,7 +56,7 @@ def test_an_hour_is_only_refunded_to_the_evicted() -> None:
     states = [replay(terms(clocks=150), random_trace(seed))[0] for seed in range(8)]
     assert any(cost_so_far(state).refunded > 0 for state in states)
     for state in states:
-        for bill in account(state).bills:
+        for bill in build_account(state).bills:
             if bill.instance.end is not End.EVICTED:
                 assert bill.refunded == 0
 

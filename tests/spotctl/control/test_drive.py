@@ -57,7 +57,7 @@ class Refusing:
         return self._facts.pop(0)
 
     def execute(self, command: e.Command) -> None:
-        self.seen.append((command, command in self._record.entries()))
+        self.seen.append((command, command in self._record.read_entries()))
         if isinstance(command, e.Acquire):
             self._facts.append(
                 e.Refused(Instant(START + 5), command.allocation, "QuotaExceeded", "none left")
@@ -78,4 +78,4 @@ def test_nothing_is_executed_that_is_not_on_record() -> None:
         5,
         "no reliable machine could be had: QuotaExceeded: none left",
     )
-    assert tuple(observer.seen) == ledger.entries()
+    assert tuple(observer.seen) == ledger.read_entries()

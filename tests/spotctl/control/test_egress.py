@@ -25,8 +25,8 @@ from spotctl.control.billing import cost_so_far, instance_bills
 from spotctl.control.evolve import initial_state
 from spotctl.control.run_spec import EgressTariff, MarketOption, MovableCheckpoint, RunSpec
 from spotctl.control.state import State
-from spotctl.report.groupings import By
-from spotctl.report.groups import grouped
+from spotctl.report.groupings import Grouping
+from spotctl.report.groups import group_runs
 from spotctl.report.summarize import summarize
 from tests.spotctl.build import START, redecided, replay, terms
 
@@ -139,10 +139,10 @@ def test_each_cloud_bills_and_warns_by_its_own_rules() -> None:
 def test_the_cloud_that_was_left_is_paid() -> None:
     state, _ = dearer_at_home(GOOGLE, 1.0)
     runs = {"r": summarize(state, 0.0, {})}
-    by_cloud = {group.key: group for group in grouped(runs, By.CLOUD)}
+    by_cloud = {group.key: group for group in group_runs(runs, Grouping.CLOUD)}
     assert (by_cloud["aws"].egress, by_cloud["gcp"].egress) == (90_000, 0)
-    for by in By:
-        groups = grouped(runs, by)
+    for by in Grouping:
+        groups = group_runs(runs, by)
         assert sum(group.total for group in groups) == cost_so_far(state).total
         assert sum(group.egress for group in groups) == 90_000
 

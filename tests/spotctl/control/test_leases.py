@@ -56,7 +56,7 @@ class Leasing:
         self._world.execute(command)
 
     def all(self, kind: type) -> list[e.Entry]:
-        return [entry for entry in self.ledger.entries() if isinstance(entry, kind)]
+        return [entry for entry in self.ledger.read_entries() if isinstance(entry, kind)]
 
 
 def queued(of: RunSpec, *, promised: bool = False) -> RunSpec:
@@ -93,7 +93,7 @@ def test_it_holds_what_its_lease_says_and_no_more() -> None:
         order.market for order in run.all(e.Acquire) if isinstance(order, e.Acquire) and not order.reliable
     }
     assert markets == {MARKETS[1]}
-    assert spot_at_most(run.ledger.entries()) == 3
+    assert spot_at_most(run.ledger.read_entries()) == 3
 
 
 def test_a_lease_that_is_over_is_given_back_in_minutes_and_what_was_done_stays() -> None:
@@ -112,7 +112,7 @@ def test_a_lease_that_is_over_is_given_back_in_minutes_and_what_was_done_stays()
 
 def test_a_smaller_lease_takes_back_what_is_too_many() -> None:
     run = Leasing(queued(terms(AWS, clocks=400)), [(0, lease(8), None), (1800, lease(4), None)])
-    entries = run.ledger.entries()
+    entries = run.ledger.read_entries()
     assert spot_at_most([x for x in entries if x.at < START + 1800]) == 8
     later = [x for x in entries if isinstance(x, e.InstancesEnded) and START + 1800 <= x.at <= START + 2100]
     assert sum(len(x.instances) for x in later if isinstance(x, e.InstancesEnded)) == 4
@@ -152,13 +152,13 @@ def test_a_run_that_died_before_its_first_prices_can_be_read_and_settled(tmp_pat
     bill needs.
     """
     of, trace = terms(), scripted_trace()
-    ledger = Ledger.at(tmp_path / "ledger.db")
+    ledger = Ledger.open_file(tmp_path / "ledger.db")
     state = start_run(e.JobStarted(of.start, of), trace, ledger, Silent())
     time = VirtualTime(of.start)
     provider = SimulatedProvider(trace, of.rules, 60, lambda: time.now)
     world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
-    world.resume(state, ledger.entries(), e.ControllerDown(of.start, of.start))
+    world.resume(state, ledger.read_entries(), e.ControllerDown(of.start, of.start))
     ended = drive(state, world, ledger, Silent())
-    read: State = fold_entries(ledger.entries(), PriceHistory())
+    read: State = fold_entries(ledger.read_entries(), PriceHistory())
     assert read.closed == ended.closed
     assert certain_cost(read) == certain_cost(ended) > 0

@@ -14,12 +14,12 @@ from pricing_data.model.market import MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control import entries as e
-from spotctl.control.codec import decode_entry, encode_entry
 from spotctl.control.drive import fold_entries
 from spotctl.control.evolve import evolve, initial_state
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
-from spotctl.report.fold import account
+from spotctl.records.codec import decode_entry, encode_entry
+from spotctl.report.fold import build_account
 from tests.spotctl.build import (
     MARKETS,
     START,
@@ -103,7 +103,7 @@ def test_spot_is_worth_it(seed: int) -> None:
     assert state.clock == state.terms.stop.clocks
     assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
     assert any(isinstance(entry, e.StageEntered) for entry in entries)
-    assert (account(state).savings or 0) > 0.5
+    assert (build_account(state).savings or 0) > 0.5
 
 
 def test_evictions_happen() -> None:

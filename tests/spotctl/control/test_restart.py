@@ -320,7 +320,7 @@ def replayed(of: RunSpec, deaths: dict[str, int]) -> tuple[State, tuple[e.Entry,
     world = TraceWorld(time, trace, provider, simulate_training(of), lambda: (), of)
     ledger, observer = Ledger.in_memory(), Silent()
     begun = start_run(e.JobStarted(of.start, of), trace, ledger, observer)
-    return drive(begun, world, ledger, observer), ledger.entries()
+    return drive(begun, world, ledger, observer), ledger.read_entries()
 
 
 DEATHS = {"r1-1": 2400, "r2-1": 4000}

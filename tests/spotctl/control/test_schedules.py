@@ -19,7 +19,6 @@ from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import Instant, Seconds
 from spotctl.control import entries as e
 from spotctl.control.billing import cost_so_far
-from spotctl.control.codec import decode_entry, encode_entry
 from spotctl.control.drive import drive, start_run, unexecuted_commands
 from spotctl.control.evolve import evolve, initial_state
 from spotctl.control.lifecycle import InstanceState
@@ -32,6 +31,7 @@ from spotctl.control.run_spec import (
 )
 from spotctl.control.state import Phase, State
 from spotctl.control.step import plan
+from spotctl.records.codec import decode_entry, encode_entry
 from spotctl.records.ledger import Ledger
 from tests.spotctl.build import MARKETS, Silent, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
@@ -172,7 +172,7 @@ class Checks:
                 )
 
     def step(self, state: State, entries: Sequence[e.Entry]) -> None:
-        """``state``: after ``entries``."""
+        """``state``: after ``read_entries``."""
         for entry in entries:
             assert decode_entry(*encode_entry(entry)) == entry
         owed = cost_so_far(state)
@@ -292,8 +292,8 @@ def test_it_is_the_loop_of_drive_that_was_tested(seed: int) -> None:
     ledger, observer = Ledger.in_memory(), Silent()
     state = start_run(e.JobStarted(of.start, of), PAST, ledger, observer)
     drive(state, RandomWorld(seed, of, Fault.ALLOCATION_DIES), ledger, observer)
-    assert ledger.entries() == run_schedule(seed, Fault.ALLOCATION_DIES).entries
-    assert tuple(observer.seen) == ledger.entries()
+    assert ledger.read_entries() == run_schedule(seed, Fault.ALLOCATION_DIES).entries
+    assert tuple(observer.seen) == ledger.read_entries()
 
 
 def test_the_schedules_see_everything_there_is() -> None:

@@ -18,7 +18,7 @@ from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.errors import JobFileError
 from spotctl.job.file import parse_job
-from spotctl.job.resolve import PriceOptions, resolve
+from spotctl.job.resolve import PriceOptions, resolve_job
 from spotctl.report.baselines import run_baselines
 from tests.spotctl.build import START, replay, scripted_trace, terms
 
@@ -33,7 +33,7 @@ scaling: {scaling}
 
 def resolved(scaling: str, on: str = "c4.xlarge") -> RunSpec:
     spec = parse_job(JOB.format(scaling=scaling, on=on), "of.yaml", Path.cwd())
-    return resolve(spec, PriceOptions(), "r", 1).terms
+    return resolve_job(spec, PriceOptions(), "r", 1).terms
 
 
 def speeds(of: RunSpec) -> dict[str, float]:
@@ -64,7 +64,7 @@ def test_how_fast_it_is_taken_to_be(scaling: str, on: str, small: float, large: 
 
 def test_a_program_without_work_is_no_faster_on_any_machine_than_on_the_smallest() -> None:
     text = JOB.format(scaling="{}", on="c4.xlarge").replace("work:", "envs: {}\n# work:")
-    assert speeds(resolve(parse_job(text, "of.yaml", Path.cwd()), PriceOptions(), "r", 1).terms) == {
+    assert speeds(resolve_job(parse_job(text, "of.yaml", Path.cwd()), PriceOptions(), "r", 1).terms) == {
         "c4.xlarge": 4.0,
         "c4.2xlarge": 4.0,
     }

@@ -21,7 +21,7 @@ from spotctl.errors import JobError
 from spotctl.job.checks import check_job
 from spotctl.job.file import load_job
 from spotctl.job.settings import LaunchOptions, Settings
-from spotctl.job.spec import JobSpec, Local, ModelCheckpoints, Training
+from spotctl.job.spec import JobSpec, LocalSpec, ModelCheckpoints, TrainingSpec
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
 from tests.spotctl.build import terms
@@ -29,13 +29,13 @@ from tests.spotctl.cli.story import state_after
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUICKSTART, COMMAND = EXAMPLES / "quickstart.yaml", EXAMPLES / "command_numpy.yaml"
-TRAINING = Training(
+TRAINING = TrainingSpec(
     staleness=0, partitions=2, shards=8, link_mbit_s=80, measured_stages=True, input_bytes=1_000_000
 )
 
 
 def described() -> JobSpec:
-    return replace(load_job(QUICKSTART), training=TRAINING, local=Local())
+    return replace(load_job(QUICKSTART), training=TRAINING, local=LocalSpec())
 
 
 def test_memory_and_measured_stages_are_told_to_the_job() -> None:
@@ -51,14 +51,14 @@ def test_a_throttled_machine_sends_as_much_faster_as_it_computes() -> None:
 
 
 def test_one_that_runs_free_sends_what_was_said() -> None:
-    free = replace(described(), local=Local(throttle=False))
+    free = replace(described(), local=LocalSpec(throttle=False))
     job = job_of(free, core_seconds_per_clock=60.0, speed=10.0)
     assert job.core_seconds_per_clock == 0.0
     assert job.setup.link_bytes_per_s == pytest.approx(80e6 / 8)
 
 
 def test_by_default_stages_go_by_the_ratio_and_all_input_is_kept() -> None:
-    job = job_of(replace(described(), training=Training(0, 2, 8)), core_seconds_per_clock=60.0, speed=1.0)
+    job = job_of(replace(described(), training=TrainingSpec(0, 2, 8)), core_seconds_per_clock=60.0, speed=1.0)
     assert (job.setup.automatic, job.input_bytes) == (False, None)
 
 
@@ -79,7 +79,7 @@ def wrote(file: Path, at_s: float, text: str = "") -> None:
 
 
 def run_of(folder: Path, spec: JobSpec) -> EngineAdapter:
-    return adapt_engine(Settings.of(spec, LaunchOptions()), terms(), Run(folder))
+    return adapt_engine(Settings.from_options(spec, LaunchOptions()), terms(), Run(folder))
 
 
 def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(tmp_path: Path) -> None:
@@ -133,4 +133,4 @@ def test_what_fails_in_the_applications_code_is_not_called_the_datas_fault(tmp_p
     with pytest.raises(JobError, match=r"^app: .*survey failed: ValueError: no idea \(.*mine.py, line 4\)$"):
         run_of(run, spec).prepare()
     with pytest.raises(JobError, match=r"^app: .*survey failed"):
-        check_job(Settings.of(spec, LaunchOptions()), terms())
+        check_job(Settings.from_options(spec, LaunchOptions()), terms())

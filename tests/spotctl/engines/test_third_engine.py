@@ -19,8 +19,8 @@ from spotctl.engines.simulated import MODELS
 from spotctl.job.checks import JOB_CHECKS
 from spotctl.job.file import JOB_READERS
 from spotctl.job.settings import Settings
-from spotctl.job.spec import JobSpec, Local, Objective, Scaling, Spot, Stop, Training
-from spotctl.job.yaml_reader import Section, whole
+from spotctl.job.spec import JobSpec, LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec, StopSpec, TrainingSpec
+from spotctl.job.yaml_reader import Section, whole_number
 from spotctl.records.run import Run
 from spotctl.timesource import Effect
 from tests.spotctl.cli.commandline import TRACE_START, spotctl
@@ -99,25 +99,25 @@ class ModelledSweep:
 
 
 def read_sweep(root: Section, folder: Path, name: str) -> JobSpec:
-    trials = root.need("trials", whole(1), 1, "how many settings are tried")
+    trials = root.need("trials", whole_number(1), 1, "how many settings are tried")
     with root.section("resources") as resources, resources.section("spot") as spot:
-        most = spot.need("max_instances", whole(1), 1, "the most machines to hold, like 8")
+        most = spot.need("max_instances", whole_number(1), 1, "the most machines to hold, like 8")
     return JobSpec(
         name=name,
         engine=SWEEP,
         app="",
         args={},
         data="",
-        stop=Stop(trials),
+        stop=StopSpec(trials),
         reliable=None,
-        spot=Spot(most, most, instance_types=("c4.xlarge",)),
-        objective=Objective(strategy="proteus"),
-        scaling=Scaling(),
-        training=Training(staleness=0, partitions=1, shards=1),
+        spot=SpotSpec(most, most, instance_types=("c4.xlarge",)),
+        objective=ObjectiveSpec(strategy="proteus"),
+        scaling=ScalingSpec(),
+        training=TrainingSpec(staleness=0, partitions=1, shards=1),
         drain=False,
         seed=0,
         output=str(folder / "leaderboards"),
-        local=Local(core_seconds_per_clock=TRIAL_CORE_S),
+        local=LocalSpec(core_seconds_per_clock=TRIAL_CORE_S),
         envs={},
     )
 

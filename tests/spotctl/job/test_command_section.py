@@ -10,7 +10,7 @@ from pricing_data.model.units import Seconds
 from spotctl.backtest.prepare import BacktestOptions, prepare
 from spotctl.errors import JobFileError, UsageError
 from spotctl.job.file import parse_job
-from spotctl.job.spec import Checkpoints, Command, JobSpec, Work
+from spotctl.job.spec import CommandCheckpoints, CommandSpec, JobSpec, WorkSpec
 
 COMPLETE = """\
 name: train
@@ -51,16 +51,16 @@ def parse(text: str, folder: Path) -> JobSpec:
 
 def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
     spec = parse(COMPLETE, folder)
-    assert spec.command == Command(
+    assert spec.command == CommandSpec(
         run="cd src\npython train.py\n",
         setup="pip install -r requirements.txt",
         workdir=str(folder / "code"),
         file_mounts={"data/train.csv": str(folder / "table.csv"), "data/more": "s3://bucket/more"},
         secrets=("HF_TOKEN", "WANDB_KEY"),
-        checkpoint=Checkpoints(
+        checkpoint=CommandCheckpoints(
             "s3://bucket/checkpoints", Seconds(1200.0), Seconds(90.0), False, 1_610_612_736, 250.0, True
         ),
-        work=Work(5000, Seconds(10_800.0), "c5.xlarge"),
+        work=WorkSpec(5000, Seconds(10_800.0), "c5.xlarge"),
         retries=3,
     )
     assert (spec.engine.kind, spec.reliable, spec.stop.clocks, spec.output) == (
@@ -75,7 +75,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
 
 def test_a_command_is_all_that_must_be_said(folder: Path) -> None:
     spec = parse(MINIMAL, folder)
-    assert spec.command == Command(run="python train.py")
+    assert spec.command == CommandSpec(run="python train.py")
     assert (spec.name, spec.stop.clocks, spec.output) == ("job", None, "")
 
 

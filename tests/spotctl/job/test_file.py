@@ -14,16 +14,16 @@ from spotctl.errors import JobFileError, UsageError
 from spotctl.job.file import load_job, parse_job
 from spotctl.job.spec import (
     Amount,
-    Converged,
+    Convergence,
     JobSpec,
-    Local,
+    LocalSpec,
     ModelCheckpoints,
-    Objective,
-    Reliable,
-    Scaling,
-    Spot,
-    Stop,
-    Training,
+    ObjectiveSpec,
+    ReliableSpec,
+    ScalingSpec,
+    SpotSpec,
+    StopSpec,
+    TrainingSpec,
 )
 
 COMPLETE = """\
@@ -80,12 +80,12 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         app="agileml.apps.mf:MatrixFactorization",
         args={"rank": 64, "learning_rate": 0.02, "shuffle": True, "label": "7", "layers": (8, 4)},
         data=str(folder / "ratings.csv"),
-        stop=Stop(clocks=40, converged=Converged("rmse", 1e-3)),
-        reliable=Reliable(2, "c5.xlarge", cloud="aws", region="us-east-1"),
-        spot=Spot(8, 4, cpus=Amount(4, True), memory_gib=Amount(16, False), clouds=("aws",)),
-        objective=Objective("cost", "tierml", deadline=Seconds(6 * 3600), budget=MicroUsd(5_000_000)),
-        scaling=Scaling(0.9, Seconds(90), Seconds(120), stage3_above=20, measure=True),
-        training=Training(
+        stop=StopSpec(clocks=40, converged=Convergence("rmse", 1e-3)),
+        reliable=ReliableSpec(2, "c5.xlarge", cloud="aws", region="us-east-1"),
+        spot=SpotSpec(8, 4, cpus=Amount(4, True), memory_gib=Amount(16, False), clouds=("aws",)),
+        objective=ObjectiveSpec("cost", "tierml", deadline=Seconds(6 * 3600), budget=MicroUsd(5_000_000)),
+        scaling=ScalingSpec(0.9, Seconds(90), Seconds(120), stage3_above=20, measure=True),
+        training=TrainingSpec(
             staleness=1,
             partitions=3,
             shards=40,
@@ -96,7 +96,7 @@ def test_every_key_of_a_complete_file_is_in_the_spec(folder: Path) -> None:
         drain=True,
         seed=7,
         output="s3://bucket/models",
-        local=Local(throttle=False, boot=Seconds(30), progress="modelled"),
+        local=LocalSpec(throttle=False, boot=Seconds(30), progress="modelled"),
         envs={"TOKEN": "abc"},
     )
 
@@ -107,7 +107,7 @@ def test_defaults_follow_from_what_is_written(folder: Path) -> None:
     assert spec.reliable is not None
     assert spec.reliable.instances == 1
     assert spec.spot.max_per_allocation == 8, "nothing is split unless asked for"
-    assert spec.training == Training(staleness=0, partitions=4, shards=36), "of nine machines"
+    assert spec.training == TrainingSpec(staleness=0, partitions=4, shards=36), "of nine machines"
     assert spec.output == str(folder / "models" / "job")
     assert (spec.drain, spec.seed, spec.objective.deadline) == (False, 0, None)
 

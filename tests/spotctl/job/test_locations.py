@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import JobError, JobFileError
-from spotctl.job.locations import place, placed
+from spotctl.job.locations import find_field, locate_errors
 
 JOB = """\
 # a comment
@@ -37,13 +37,13 @@ work: {steps: 4, on: c4.xlarge}
 def test_a_field_is_where_its_value_is_or_as_much_of_its_path_as_there_is(
     field: str, line: int, column: int
 ) -> None:
-    assert place(JOB, field) == (line, column)
+    assert find_field(JOB, field) == (line, column)
 
 
 def test_an_error_about_a_field_gets_its_file_and_line(tmp_path: Path) -> None:
     file = tmp_path / "movies.yaml"
     file.write_text(JOB)
-    with pytest.raises(JobFileError) as raised, placed(file):
+    with pytest.raises(JobFileError) as raised, locate_errors(file):
         raise JobError("resources.spot", "no market has that")
     assert str(raised.value) == f"{file}:5:3: resources.spot: no market has that"
     assert raised.value.exit_code == 2

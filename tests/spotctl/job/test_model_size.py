@@ -23,7 +23,7 @@ EXAMPLES = ("quickstart", "mlr", "lda")
 
 def check(spec: JobSpec) -> None:
     """In the replay world: what the job is, and nothing of this computer."""
-    check_job(Settings.of(spec, LaunchOptions(world=WorldKind.REPLAY)), terms())
+    check_job(Settings.from_options(spec, LaunchOptions(world=WorldKind.REPLAY)), terms())
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -17,7 +17,7 @@ from spotctl.cli.app import app
 from spotctl.control.run_spec import StopCondition
 from spotctl.errors import UsageError
 from spotctl.job.file import parse_job
-from spotctl.job.resolve import HISTORY_BEFORE_START_S, PriceOptions, resolve
+from spotctl.job.resolve import HISTORY_BEFORE_START_S, PriceOptions, resolve_job
 from spotctl.job.spec import JobSpec
 
 JOB = """\
@@ -75,13 +75,13 @@ def test_a_way_to_keep_a_deadline_needs_one(job: MakeJob, tmp_path: Path) -> Non
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
     spec = job()
     greedy = replace(spec.objective, strategy="greedy")
-    assert resolve(replace(spec, objective=greedy), options, "r", seed=1).terms.strategy == "greedy"
+    assert resolve_job(replace(spec, objective=greedy), options, "r", seed=1).terms.strategy == "greedy"
     boundless = replace(spec, objective=replace(greedy, deadline=None))
     with pytest.raises(UsageError, match=r"greedy is a way to keep a deadline.*set objective\.deadline"):
-        resolve(boundless, options, "r", seed=1)
+        resolve_job(boundless, options, "r", seed=1)
     endless = replace(spec, objective=greedy, stop=replace(spec.stop, clocks=None))
     with pytest.raises(UsageError, match=r"how much work the job is; set stop\.clocks"):
-        resolve(endless, options, "r", seed=1)
+        resolve_job(endless, options, "r", seed=1)
 
 
 # ---- the start -------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_a_way_to_keep_a_deadline_needs_one(job: MakeJob, tmp_path: Path) -> Non
 
 def test_a_run_starts_when_thirty_days_of_prices_are_known(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
-    resolved = resolve(job(), options, "r", seed=1)
+    resolved = resolve_job(job(), options, "r", seed=1)
     assert resolved.terms.start == FIRST + 30 * DAY_S == FIRST + HISTORY_BEFORE_START_S
     assert resolved.terms.prices == str(tmp_path / "prices.csv")
 
@@ -97,7 +97,7 @@ def test_a_run_starts_when_thirty_days_of_prices_are_known(job: MakeJob, tmp_pat
 def test_or_when_it_is_told_to(job: MakeJob, tmp_path: Path) -> None:
     start = Instant(FIRST + 5 * DAY_S + 1)
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge", last_day=10)), start=start)
-    resolved = resolve(job(), options, "r", seed=1)
+    resolved = resolve_job(job(), options, "r", seed=1)
     assert resolved.terms.start == start
     series = resolved.trace.series(resolved.terms.spot[0].market)
     assert int(series.times[0]) < start < int(series.times[-1]), "the trace holds the past and the future"
@@ -108,7 +108,7 @@ def test_a_short_trace_needs_a_start(job: MakeJob, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"too short for 30 days of history.*name a start with --trace-start"
     ):
-        resolve(job(), options, "r", seed=1)
+        resolve_job(job(), options, "r", seed=1)
 
 
 @pytest.mark.parametrize("day", [-1, 0, 60, 61])
@@ -117,7 +117,7 @@ def test_a_start_outside_of_the_trace_is_refused_with_its_span(
 ) -> None:
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")), start=Instant(FIRST + day * DAY_S))
     with pytest.raises(UsageError, match="2016-06-01T00:00:00Z to 2016-07-31T00:00:00Z"):
-        resolve(job(), options, "r", seed=1)
+        resolve_job(job(), options, "r", seed=1)
 
 
 # ---- the markets -----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ BOTH = [*months("c4.xlarge"), *months("m4.xlarge", "us-east-1b"), *months("m4.2x
 def test_the_job_says_which_markets_of_a_trace_it_may_use(
     job: MakeJob, tmp_path: Path, spot: str, expected: set[str]
 ) -> None:
-    resolved = resolve(job(spot), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1)
+    resolved = resolve_job(job(spot), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1)
     assert {str(tradable.market) for tradable in resolved.terms.spot} == expected
     assert {str(market) for market in resolved.trace.markets} == expected
 
@@ -147,15 +147,15 @@ def test_the_job_says_which_markets_of_a_trace_it_may_use(
 @pytest.mark.parametrize("named", ["c4.xlarge", "c4.xlarge@us-east-1a"])
 def test_markets_named_on_the_command_line_take_precedence(job: MakeJob, tmp_path: Path, named: str) -> None:
     options = PriceOptions(trace=trace(tmp_path, BOTH), markets=(named,))
-    resolved = resolve(job("instance_types: [m4.xlarge]"), options, "r", seed=1)
+    resolved = resolve_job(job("instance_types: [m4.xlarge]"), options, "r", seed=1)
     assert [str(tradable.market) for tradable in resolved.terms.spot] == ["c4.xlarge@us-east-1a"]
 
 
 def test_a_type_the_catalogue_does_not_know_is_left_out_or_named(job: MakeJob, tmp_path: Path) -> None:
-    known = resolve(job(), PriceOptions(trace=trace(tmp_path, [*BOTH, *months("x9.huge")])), "r", seed=1)
+    known = resolve_job(job(), PriceOptions(trace=trace(tmp_path, [*BOTH, *months("x9.huge")])), "r", seed=1)
     assert "x9.huge" not in {tradable.market.instance_type for tradable in known.terms.spot}
     with pytest.raises(UsageError, match=r"the catalogue knows nothing of x9\.huge@us-east-1a"):
-        resolve(job(), PriceOptions(trace=trace(tmp_path, months("x9.huge"))), "r", seed=1)
+        resolve_job(job(), PriceOptions(trace=trace(tmp_path, months("x9.huge"))), "r", seed=1)
 
 
 def test_a_trace_without_a_market_for_the_job_is_refused(job: MakeJob, tmp_path: Path) -> None:
@@ -163,16 +163,16 @@ def test_a_trace_without_a_market_for_the_job_is_refused(job: MakeJob, tmp_path:
     with pytest.raises(
         UsageError, match=r"resources\.spot: no market of .* has .*regions: eu-west-1; .*it has c4"
     ):
-        resolve(job("regions: [eu-west-1]"), options, "r", seed=1)
+        resolve_job(job("regions: [eu-west-1]"), options, "r", seed=1)
     with pytest.raises(UsageError, match="no such file"):
-        resolve(job(), PriceOptions(trace=tmp_path / "none.csv"), "r", seed=1)
+        resolve_job(job(), PriceOptions(trace=tmp_path / "none.csv"), "r", seed=1)
 
 
 # ---- prices and rules ------------------------------------------------------------------------------
 
 
 def test_on_demand_prices_and_cores_are_the_catalogues_of_that_day(job: MakeJob, tmp_path: Path) -> None:
-    terms = resolve(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1).terms
+    terms = resolve_job(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "r", seed=1).terms
     listed = {t.market.instance_type: (float(t.on_demand), t.cores) for t in terms.spot}
     assert listed == {"c4.xlarge": (0.209, 4), "m4.xlarge": (0.239, 4), "m4.2xlarge": (0.479, 8)}
     assert (terms.reliable.market.instance_type, float(terms.reliable.on_demand)) == ("m4.xlarge", 0.239)
@@ -182,7 +182,7 @@ def test_on_demand_prices_and_cores_are_the_catalogues_of_that_day(job: MakeJob,
 def test_a_reliable_type_without_a_price_is_refused(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, BOTH))
     with pytest.raises(UsageError, match=r"no on-demand price of x9\.huge in aws us-east-1 on 2016-07-01"):
-        resolve(job(reliable="x9.huge"), options, "r", seed=1)
+        resolve_job(job(reliable="x9.huge"), options, "r", seed=1)
 
 
 @pytest.mark.parametrize(
@@ -202,20 +202,20 @@ def test_the_rules_follow_the_dates_of_the_trace_unless_named(
     path = trace(tmp_path, months("m5.xlarge" if first > "2017-11" else "m4.xlarge"), parse_instant(first))
     reliable = "m5.xlarge" if first > "2017-11" else "m4.xlarge"
     options = PriceOptions(trace=path, rules=asked)
-    assert resolve(job(reliable=reliable), options, "r", seed=1).terms.rules == expected
+    assert resolve_job(job(reliable=reliable), options, "r", seed=1).terms.rules == expected
 
 
 def test_unknown_rules_are_refused_with_those_there_are(job: MakeJob, tmp_path: Path) -> None:
     options = PriceOptions(trace=trace(tmp_path, BOTH), rules="aws-1999")
     with pytest.raises(UsageError, match="expected one of aws-2016, aws, gcp, gcp-preemptible, azure"):
-        resolve(job(), options, "r", seed=1)
+        resolve_job(job(), options, "r", seed=1)
 
 
 # ---- the rest --------------------------------------------------------------------------------------
 
 
 def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> None:
-    resolved = resolve(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "", seed=7).named("r")
+    resolved = resolve_job(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "", seed=7).with_run_name("r")
     terms = resolved.terms
     assert (terms.job, terms.run, terms.seed, terms.reliable_count) == ("nightly", "r", 7, 2)
     assert (terms.limits.max_instances, terms.limits.max_per_allocation) == (8, 4)
@@ -232,11 +232,11 @@ def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> No
 
 
 def test_the_bundled_market_needs_no_options(job: MakeJob) -> None:
-    resolved = resolve(job(), PriceOptions(), "r", seed=1)
+    resolved = resolve_job(job(), PriceOptions(), "r", seed=1)
     assert resolved.recording.generated
     assert "generated" in resolved.terms.prices
     assert resolved.terms.rules == AWS, "nobody was charged these prices: today's rules"
-    assert resolve(replace(job(), name="other"), PriceOptions(), "r", seed=1).terms.job == "other"
+    assert resolve_job(replace(job(), name="other"), PriceOptions(), "r", seed=1).terms.job == "other"
 
 
 # ---- several regions and clouds --------------------------------------------------------------------
@@ -268,7 +268,7 @@ def command(folder: Path, spot: str = "", on: str = "c5.xlarge") -> JobSpec:
 
 
 def test_of_two_clouds_each_has_its_own_rules_and_what_both_promise_is_counted_on(tmp_path: Path) -> None:
-    terms = resolve(command(tmp_path), two_clouds(tmp_path), "r", seed=1).terms
+    terms = resolve_job(command(tmp_path), two_clouds(tmp_path), "r", seed=1).terms
     assert [t.rules for t in terms.spot] == [AWS, GCP]
     assert terms.rules.notice_s == min(AWS.notice_s, GCP.notice_s)
     assert terms.luggage is not None
@@ -279,7 +279,7 @@ def test_of_two_clouds_each_has_its_own_rules_and_what_both_promise_is_counted_o
 
 
 def test_within_one_region_nothing_is_carried(tmp_path: Path) -> None:
-    terms = resolve(
+    terms = resolve_job(
         command(tmp_path, "clouds: [gcp]", "n2-standard-4"), two_clouds(tmp_path), "r", seed=1
     ).terms
     assert (terms.rules, terms.spot[0].rules, terms.luggage) == (GCP, None, None)
@@ -287,7 +287,7 @@ def test_within_one_region_nothing_is_carried(tmp_path: Path) -> None:
 
 def test_rules_that_are_named_are_those_of_all(tmp_path: Path) -> None:
     options = replace(two_clouds(tmp_path), rules="azure")
-    terms = resolve(command(tmp_path), options, "r", seed=1).terms
+    terms = resolve_job(command(tmp_path), options, "r", seed=1).terms
     assert (terms.rules.name, [t.rules for t in terms.spot]) == ("azure", [None, None])
 
 
@@ -300,7 +300,7 @@ def test_auctions_and_billing_by_the_second_cannot_be_counted_on_together() -> N
 def test_elastic_training_cannot_span_regions(job: MakeJob, tmp_path: Path) -> None:
     options = two_clouds(tmp_path)
     with pytest.raises(UsageError, match=r"aws us-east-1, gcp us-central1.*cannot span regions; name one"):
-        resolve(job("cpus: 4"), options, "r", seed=1)
+        resolve_job(job("cpus: 4"), options, "r", seed=1)
 
 
 def test_over_two_clouds_a_run_goes_where_work_is_cheap(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.errors import UsageError
 from spotctl.job.file import load_job
-from spotctl.job.resolve import PriceOptions, resolve
+from spotctl.job.resolve import PriceOptions, resolve_job
 from spotctl.job.start_moment import DAY_S, WEEK_S, start_like_now
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from spotctl.session.open import settings_of
 from tests.spotctl.cli.commandline import spotctl, write_job
 
@@ -57,7 +57,7 @@ def test_two_nights_of_the_bundled_market_have_other_prices(tmp_path: Path) -> N
     write_job(tmp_path)
     job = load_job(tmp_path / "nightly.yaml")
     tonight, tomorrow = (
-        resolve(job, PriceOptions(), "r", seed=0, now=BEGAN + night * DAY_S) for night in (0, 1)
+        resolve_job(job, PriceOptions(), "r", seed=0, now=BEGAN + night * DAY_S) for night in (0, 1)
     )
     assert tomorrow.terms.start - tonight.terms.start == DAY_S
     market = tonight.terms.spot[0].market
@@ -65,7 +65,7 @@ def test_two_nights_of_the_bundled_market_have_other_prices(tmp_path: Path) -> N
         of.trace.as_of(of.terms.start).series(market).prices[-50:].tolist() for of in (tonight, tomorrow)
     ]
     assert prices[0] != prices[1]
-    named = resolve(job, PriceOptions(start=tonight.terms.start), "r", seed=0, now=BEGAN + 99 * DAY_S)
+    named = resolve_job(job, PriceOptions(start=tonight.terms.start), "r", seed=0, now=BEGAN + 99 * DAY_S)
     assert named.terms.start == tonight.terms.start
 
 
@@ -77,7 +77,7 @@ def test_prices_of_a_few_days_have_no_history_for_a_start(tmp_path: Path) -> Non
     (tmp_path / "short.csv").write_text(header + rows)
     options = PriceOptions(trace=tmp_path / "short.csv")
     with pytest.raises(UsageError, match=r"too short for 14 days of history.*--trace-start"):
-        resolve(load_job(tmp_path / "nightly.yaml"), options, "r", seed=0, now=BEGAN)
+        resolve_job(load_job(tmp_path / "nightly.yaml"), options, "r", seed=0, now=BEGAN)
 
 
 def test_what_a_plan_prints_has_its_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,5 +98,5 @@ def test_what_a_plan_prints_has_its_start_again(tmp_path: Path, monkeypatch: pyt
     assert "again with" not in again.stderr
     same = json.loads(again.stdout.splitlines()[-1])
     assert (same["started"], same["cost"]) == (final["started"], final["cost"])
-    first, _ = Runs(home / "replays").all()
+    first, _ = RunStore(home / "replays").list_runs()
     assert settings_of(first).prices.start is None

@@ -103,11 +103,13 @@ def test_a_job_ends_on_a_cloud_that_is_slow_loses_answers_lags_and_names_machine
     assert any(instance.end is End.EVICTED for instance in state.instances.values())
     assert all(name.startswith("i-") for name in state.instances)
     assert {report.standing for report in market.describe()} == {Standing.ENDED}
-    granted = [name for entry in ledger.entries() if isinstance(entry, e.Granted) for name in entry.instances]
+    granted = [
+        name for entry in ledger.read_entries() if isinstance(entry, e.Granted) for name in entry.instances
+    ]
     assert len(granted) == len(set(granted)) == len(market.describe())
     assert sorted(set(cloud.requests)) == sorted(name for name, a in state.allocations.items())
     staying: set[str] = set()
-    for entry in ledger.entries():
+    for entry in ledger.read_entries():
         if isinstance(entry, e.Granted):
             staying.update(entry.instances)
         elif isinstance(entry, (e.EvictionWarned, e.InstancesEnded)):

@@ -144,8 +144,8 @@ def elastic(folder: Path, name: str, steps: int = 20, most: int = 4, work: int =
 def entries_of(runs: Mapping[str, Run]) -> dict[str, tuple[e.Entry, ...]]:
     found = {}
     for name, run in runs.items():
-        ledger = Ledger.at(run.ledger_path)
-        found[name] = ledger.entries()
+        ledger = Ledger.open_file(run.ledger_path)
+        found[name] = ledger.read_entries()
         ledger.close()
     return found
 

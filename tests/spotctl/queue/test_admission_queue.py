@@ -14,7 +14,7 @@ from spotctl.queue.lifecycle.admission_queue import AdmissionQueue, Arrival, Que
 from spotctl.queue.lifecycle.job_locks import JobLocks
 from spotctl.queue.lifecycle.run_queue import with_start
 from spotctl.queue.spec import QueueSettings
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from spotctl.session.open import create_run
 from tests.scenarios.support.market import START
 from tests.spotctl.queue.build import Watching, command, queue
@@ -23,13 +23,13 @@ from tests.spotctl.queue.build import Watching, command, queue
 @pytest.mark.parametrize("deadline", ["", "deadline: 10h"])
 def test_a_run_that_was_begun_and_not_yet_noted_is_gone_on_with(deadline: str, tmp_path: Path) -> None:
     settings, arrivals = begun(tmp_path, deadline)
-    with JobLocks(Runs()) as claims:
+    with JobLocks(RunStore()) as claims:
         (again,) = arrivals(settings, claims).admit_each(
             [settings.spec.jobs[0]], QueueCapacity(START, {}, None)
         )
         assert isinstance(again, Arrival)
         assert again.unfinished is not None
-        assert again.unfinished.run == Runs().find("a")
+        assert again.unfinished.run == RunStore().find_run("a")
         assert again.judgement.is_promised == bool(deadline)
 
 
@@ -37,14 +37,14 @@ def test_a_run_that_was_begun_under_a_promise_that_cannot_be_made_now_is_not_gon
     tmp_path: Path,
 ) -> None:
     settings, arrivals = begun(tmp_path, "deadline: 10h, best_effort: true")
-    with JobLocks(Runs()) as claims:
+    with JobLocks(RunStore()) as claims:
         (refusal,) = arrivals(settings, claims).admit_each(
             [settings.spec.jobs[0]], QueueCapacity(START, {"c4.xlarge": 2}, None)
         )
         assert isinstance(refusal, Refusal)
         assert "promised something else" in str(refusal.error)
         assert "spotctl down a" in str(refusal.error)
-        with Runs().lock("a"):
+        with RunStore().lock_job("a"):
             """Nobody runs it."""
 
 
@@ -62,7 +62,7 @@ def begun(
     def arrivals(settings: QueueSettings, claims: JobLocks) -> AdmissionQueue:
         return AdmissionQueue(settings, Pools(settings.spec.quotas), claims)
 
-    with JobLocks(Runs()) as claims:
+    with JobLocks(RunStore()) as claims:
         (first,) = arrivals(settings, claims).admit_each(
             [settings.spec.jobs[0]], QueueCapacity(START, {}, None)
         )

@@ -24,7 +24,7 @@ from spotctl.queue.lifecycle.run_queue import continues_run, resume_queue, run_q
 from spotctl.queue.lifecycle.scheduler import QueueScheduler
 from spotctl.queue.spec import Member, QueueSettings, member_text
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.session.open import RecordedRun, runs_of
 from spotctl.timesource import TimeSource, VirtualTime
 from spotctl.worlds.built import BuiltWorld
@@ -48,7 +48,7 @@ def made(tmp_path: Path) -> Callable[..., QueueSettings]:
 
 
 @pytest.fixture
-def runs() -> Runs:
+def runs() -> RunStore:
     return runs_of(WorldKind.REPLAY)
 
 
@@ -78,9 +78,9 @@ def hurried(member: Member, name: str) -> Request:
     return Request(name, member_text(replace(member, spec=spec)))
 
 
-def assert_free(runs: Runs, *names: str) -> None:
+def assert_free(runs: RunStore, *names: str) -> None:
     for name in names:
-        with runs.lock(name):
+        with runs.lock_job(name):
             """Nobody runs it."""
 
 
@@ -106,12 +106,12 @@ class Broken(Watching):
 
 
 def test_a_queue_of_which_a_job_runs_elsewhere_goes_on_with_none_of_them(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings = made(a="", b="")
     crashed(settings, folder, Watching(dies_after=9))
     resumed, ended = Watching(), Watching()
-    with runs.lock("b"), pytest.raises(AlreadyRunning, match="b is running already") as refusal:
+    with runs.lock_job("b"), pytest.raises(AlreadyRunning, match="b is running already") as refusal:
         gone_on(settings, folder, resumed)
     assert (resumed.runs, resumed.left) == ({}, {}), refusal
     assert_free(runs, "a")
@@ -121,7 +121,7 @@ def test_a_queue_of_which_a_job_runs_elsewhere_goes_on_with_none_of_them(
 
 @pytest.mark.parametrize("entries", [None, 9])
 def test_what_breaks_while_jobs_are_let_in_lets_go_of_those_before(
-    entries: int | None, made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    entries: int | None, made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings, ended = made(a="", b=""), Watching()
     if entries is not None:
@@ -148,7 +148,7 @@ class Noting(RecordedRun):
 
 
 def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings = made(a="", b="")
     run = crashed(settings, folder, Watching(dies_after=9))
@@ -162,7 +162,7 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
             QueueScheduler(with_start(settings, START), folder, journal, claims, time, Watching()) as runner,
         ):
             for name in journal.record.entered:
-                found, claim = runs.find(name), claims.claim_job(name)
+                found, claim = runs.find_run(name), claims.claim_job(name)
                 assert found is not None
                 one = reopen_claimed(found, claim)
                 noting = Noting(one.run, one.ledger, one.settings, one.resolved, one.state, one.entries, gone)
@@ -179,7 +179,7 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
 class Looking(Watching):
     """Whether the others' locks were free when a job had left."""
 
-    runs_of_all: Runs = field(default_factory=Runs)
+    runs_of_all: RunStore = field(default_factory=RunStore)
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         super().on_left(job, exit_code, why, final)
@@ -187,7 +187,7 @@ class Looking(Watching):
 
 
 def test_a_job_that_has_ended_is_free_for_others_while_the_queue_runs(
-    made: Callable[..., QueueSettings], runs: Runs
+    made: Callable[..., QueueSettings], runs: RunStore
 ) -> None:
     looking = Looking(runs_of_all=runs)
     run_queue(made(a="", b="after: [a]"), looking)
@@ -198,10 +198,10 @@ def test_a_job_that_has_ended_is_free_for_others_while_the_queue_runs(
 
 
 def test_a_follower_that_runs_elsewhere_is_said_and_the_others_go_on(
-    made: Callable[..., QueueSettings], runs: Runs
+    made: Callable[..., QueueSettings], runs: RunStore
 ) -> None:
     watching = Watching()
-    with runs.lock("b"):
+    with runs.lock_job("b"):
         final = run_queue(made(a="", b="after: [a]", c=""), watching)
     assert watching.left == {"a": 0, "b": 8, "c": 0}
     assert (final["exit_code"], final["state"]) == (8, "ended"), "not everything was done"
@@ -213,12 +213,12 @@ def test_a_job_that_is_refused_for_its_own_unfinished_run_can_be_ended(
     left: tuple[QueueSettings, j.QueueRun],
 ) -> None:
     settings, _ = left
-    with JobLocks(Runs()) as claims:
+    with JobLocks(RunStore()) as claims:
         arrivals = AdmissionQueue(with_start(settings, START), Pools(settings.spec.quotas), claims)
         (refusal,) = arrivals.admit_each([of(settings, "a")], QueueCapacity(START, {}, None))
         assert isinstance(refusal, Refusal)
         assert "does not say what was launched" in str(refusal.error)
-        assert_free(Runs(), "a")
+        assert_free(RunStore(), "a")
 
 
 def test_a_request_that_cannot_be_understood_ends_nobody_else(
@@ -269,31 +269,31 @@ class AddingAgain(Watching):
 
 
 def test_a_name_is_used_once_in_a_run_so_that_no_bill_is_lost(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings = made(a="", b="after: [a]")
     again = Request("a", member_text(of(settings, "a")))
     final = run_queue(settings, AddingAgain(folder=folder, request=again))
     ends = [(job["job"], job["exit_code"], job["state"]) for job in final["jobs"]]
     assert ends == [("a", 0, "done"), ("b", 0, "done")]
-    assert len(runs.all()) == 2
+    assert len(runs.list_runs()) == 2
 
 
 # ---- what is refused is not begun, and still asked for -----------------------------------------------
 
 
 def test_a_queue_of_which_a_job_runs_elsewhere_does_not_begin(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings, watching = made(a="", b=""), Watching()
-    with runs.lock("b"), pytest.raises(AlreadyRunning, match="b is running already"):
+    with runs.lock_job("b"), pytest.raises(AlreadyRunning, match="b is running already"):
         run_queue(settings, watching)
-    assert (runs.all(), folder.newest_run(), watching.seen) == ((), None, 0)
+    assert (runs.list_runs(), folder.newest_run(), watching.seen) == ((), None, 0)
     assert_free(runs, "a", "b")
 
 
 def test_a_refused_queue_forgets_nothing_that_was_asked_of_it(
-    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: Runs
+    made: Callable[..., QueueSettings], folder: j.QueueFolder, runs: RunStore
 ) -> None:
     settings = made(a="", b="")
     folder.leave_request(Request("b"))
@@ -303,7 +303,7 @@ def test_a_refused_queue_forgets_nothing_that_was_asked_of_it(
     for _ in range(2):
         with pytest.raises(DeadlineInfeasible, match="x: with"):
             run_queue(settings, Watching())
-    assert (folder.newest_run(), len(runs.all())) == (before, 1)
+    assert (folder.newest_run(), len(runs.list_runs())) == (before, 1)
     folder.leave_request(Request("x"))
     ended = Watching()
     run_queue(settings, ended)
@@ -315,7 +315,7 @@ def left(made: Callable[..., QueueSettings]) -> tuple[QueueSettings, j.QueueRun]
     """A local queue whose process died: a has begun, b waits for it, x and y were added and y removed."""
     settings = made(a="", b="after: [a]")
     settings = replace(settings, options=replace(settings.options, world=WorldKind.LOCAL))
-    begun = Runs().create("a")
+    begun = RunStore().create_run("a")
     record(begun, e.JobStarted(START, terms()))
     b = of(settings, "b")
     x, y = (member_text(replace(b, spec=replace(b.spec, name=name))) for name in "xy")
@@ -328,7 +328,7 @@ def left(made: Callable[..., QueueSettings]) -> tuple[QueueSettings, j.QueueRun]
 
 
 def record(run: Run, entry: e.Entry) -> None:
-    with closing(Ledger.at(run.ledger_path)) as ledger:
+    with closing(Ledger.open_file(run.ledger_path)) as ledger:
         ledger.append(entry)
         ledger.commit()
 
@@ -351,9 +351,9 @@ def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
     left: tuple[QueueSettings, j.QueueRun],
 ) -> None:
     settings, run = left
-    record(Runs().all()[0], e.Close(START, e.RunOutcome.CANCELLED, 7, "taken down"))
+    record(RunStore().list_runs()[0], e.Close(START, e.RunOutcome.CANCELLED, 7, "taken down"))
     assert not continues_run(changed(settings))
-    with Runs().lock("a"), pytest.raises(AlreadyRunning, match="a is running already"):
+    with RunStore().lock_job("a"), pytest.raises(AlreadyRunning, match="a is running already"):
         run_queue(changed(settings), Watching())
     closed = run.read_record().closed
     assert closed is not None

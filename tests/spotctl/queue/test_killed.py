@@ -29,7 +29,7 @@ from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.spec import member_text
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from tests.spotctl.queue.build import (
     Crash,
     Queue,
@@ -186,7 +186,7 @@ def test_whatever_was_written_last_each_job_is_run_once_and_nothing_is_lost(
         if is_closed():
             continue
         after, resumed = night.go_on()
-        assert_whole(night, after, resumed, Runs(copy / "replays"), moment)
+        assert_whole(night, after, resumed, RunStore(copy / "replays"), moment)
         assert after["exit_code"] == before["exit_code"], moment
 
 
@@ -195,22 +195,24 @@ def is_closed() -> bool:
     return newest is not None and newest.read_record().closed is not None
 
 
-def assert_whole(night: Night, final: dict[str, Any], resumed: Asking, runs: Runs, moment: Moment) -> None:
+def assert_whole(
+    night: Night, final: dict[str, Any], resumed: Asking, runs: RunStore, moment: Moment
+) -> None:
     ends = {job["job"]: job["exit_code"] for job in final["jobs"]}
     assert ends in (ENDS, ENDS | {"d": 0}), moment
     assert len(final["jobs"]) == len(ends), moment
     assert sorted(set(resumed.told)) == sorted(resumed.told), f"{moment}: somebody's end was told twice"
     assert all(ends[job] == code for job, code in resumed.told), f"{moment}: {resumed.told}"
-    closed = {run.name: run for run in runs.all() if run.state().closed is not None}
-    assert len(closed) == sum(run.state().closed is not None for run in runs.all()), moment
-    held = entries_of({f"{run.name} {run.id}": run for run in runs.all()})
+    closed = {run.name: run for run in runs.list_runs() if run.fold_state().closed is not None}
+    assert len(closed) == sum(run.fold_state().closed is not None for run in runs.list_runs()), moment
+    held = entries_of({f"{run.name} {run.id}": run for run in runs.list_runs()})
     for kind, most in most_at_once(held).items():
         assert most <= night.of.settings.spec.quotas[kind], moment
-    for run in runs.all():
+    for run in runs.list_runs():
         if run not in closed.values():  # begun, and killed before that was in the queue's journal
             assert not any(isinstance(entry, e.Acquire) for entry in entries(run)), moment
-    assert not any(True for run in closed.values() for _ in run.state().live_instances()), moment
-    assert closed["a"].state().allowance is not None, f"{moment}: nobody counts what a may spend"
+    assert not any(True for run in closed.values() for _ in run.fold_state().live_instances()), moment
+    assert closed["a"].fold_state().allowance is not None, f"{moment}: nobody counts what a may spend"
     total = sum((Decimal(job["cost"]["total"]) for job in final["jobs"] if job["run"]), Decimal(0))
     assert Decimal(final["cost"]["total"]) == total <= 9, moment
     promised = {job["job"] for job in final["jobs"] if job["promised"]}
@@ -244,7 +246,7 @@ def test_what_a_promised_job_may_spend_is_counted_after_a_kill_though_it_never_g
     final = of.go_on(resumed)
     (job,) = final["jobs"]
     assert (job["promised"], job["exit_code"]) == (True, 0)
-    state = resumed.runs["a"].state()
+    state = resumed.runs["a"].fold_state()
     newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest_run()
     assert newest is not None
     assert not any(isinstance(x, e.Leased) and x.lease is not None for x in entries(resumed.runs["a"]))

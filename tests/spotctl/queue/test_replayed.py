@@ -13,7 +13,7 @@ import pytest
 
 from bidbrain.cluster.policies.registry import MENU
 from spotctl.control import entries as e
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from tests.scenarios.support.market import SPIKE, ZONES, Step
 from tests.spotctl.build import is_command
 from tests.spotctl.queue.build import (
@@ -111,4 +111,4 @@ def test_a_restart_at_any_moment_changes_nothing(
         commands = [entry for entry in entries if is_command(entry) and not isinstance(entry, e.WakeAt)]
         assert [x for x in again[name] if is_command(x) and not isinstance(x, e.WakeAt)] == commands, name
     assert after["cost"] == before["cost"]
-    assert len(Runs(tmp_path / "again" / "replays").all()) == len(known), "nothing was begun twice"
+    assert len(RunStore(tmp_path / "again" / "replays").list_runs()) == len(known), "nothing was begun twice"

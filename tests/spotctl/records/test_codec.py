@@ -17,7 +17,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.control.codec import CodecError, decode_entry, encode_entry, from_json, to_json
+from spotctl.records.codec import CodecError, decode_entry, encode_entry, from_json, to_json
 from tests.spotctl.build import MARKETS, START, terms
 
 NUMBERS = st.floats(allow_nan=False)

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def written(path: Path, *entries: e.Entry) -> Ledger:
-    ledger = Ledger.at(path)
+    ledger = Ledger.open_file(path)
     for entry in entries:
         ledger.append(entry)
     ledger.commit()
@@ -40,35 +40,35 @@ def test_entries_come_back_as_they_were_in_their_order(path: Path) -> None:
     assert ledger.append(ACQUIRE) == 3
     ledger.commit()
     ledger.close()
-    again = Ledger.at(path)
-    assert again.entries() == (WOKE, PRICE, ACQUIRE)
-    assert [(row.number, row.is_command) for row in again.rows()] == [(1, False), (2, False), (3, True)]
-    assert [row.entry for row in again.rows(after=1)] == [PRICE, ACQUIRE]
+    again = Ledger.open_file(path)
+    assert again.read_entries() == (WOKE, PRICE, ACQUIRE)
+    assert [(row.number, row.is_command) for row in again.read_rows()] == [(1, False), (2, False), (3, True)]
+    assert [row.entry for row in again.read_rows(after=1)] == [PRICE, ACQUIRE]
     assert again.append(WOKE) == 4
     again.close()
 
 
 def test_its_last_entry_tells_when_it_was_recorded(path: Path) -> None:
-    ledger = Ledger.at(path)
-    assert ledger.last() is None
+    ledger = Ledger.open_file(path)
+    assert ledger.last_entry_times() is None
     ledger.append(PRICE)
     ledger.commit()
-    last = ledger.last()
+    last = ledger.last_entry_times()
     assert last is not None
-    assert last == (PRICE.at, next(ledger.rows()).recorded)
+    assert last == (PRICE.at, next(ledger.read_rows()).recorded)
     ledger.close()
 
 
 def test_nothing_is_on_record_before_the_commit_and_all_of_it_after(path: Path) -> None:
-    ledger, reader = Ledger.at(path), Ledger.at(path)
+    ledger, reader = Ledger.open_file(path), Ledger.open_file(path)
     ledger.append(WOKE)
-    ledger.note("settings", "some")
-    assert (reader.entries(), reader.noted("settings")) == ((), None)
+    ledger.put_note("settings", "some")
+    assert (reader.read_entries(), reader.read_note("settings")) == ((), None)
     ledger.commit()
-    assert (reader.entries(), reader.noted("settings")) == ((WOKE,), "some")
+    assert (reader.read_entries(), reader.read_note("settings")) == ((WOKE,), "some")
     ledger.append(PRICE)
     ledger.close()
-    assert reader.entries() == (WOKE,)
+    assert reader.read_entries() == (WOKE,)
     reader.close()
 
 
@@ -80,7 +80,7 @@ def test_a_record_of_another_version_is_refused_and_left_as_it_is(path: Path) ->
     with pytest.raises(
         LedgerError, match=r"another version of spotctl \(format 1, this one reads 2\).*remove"
     ):
-        Ledger.at(path)
+        Ledger.open_file(path)
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)
     connection.close()
@@ -103,8 +103,8 @@ def test_what_cannot_be_written_is_said_and_what_was_written_stays(path: Path) -
     with pytest.raises(LedgerError, match=r"down cannot be asked for, .*ledger\.db cannot be written"):
         _ask_often(asked)
     asked.close()
-    again = Ledger.at(path)
-    assert again.entries() == (WOKE,)
+    again = Ledger.open_file(path)
+    assert again.read_entries() == (WOKE,)
     again.close()
 
 
@@ -118,16 +118,16 @@ def test_after_a_commit_that_failed_others_can_write_and_the_next_one_has_it_all
         Ledger(sqlite3.connect(path, timeout=0, isolation_level=None), path),
     )
     lines = [full.append(ACQUIRE) for _ in range(1000)]
-    full.note("asks", "1")
+    full.put_note("asks", "1")
     with pytest.raises(LedgerError, match="disk is full"):
         full.commit()
-    other.ask("down")
-    assert full.asks(after=0) == ((1, "down"),)
+    other.leave_request("down")
+    assert full.requests_after(after=0) == ((1, "down"),)
     connection.execute("PRAGMA max_page_count=100000")
     assert full.append(PRICE) == lines[-1] + 1
     full.commit()
-    assert other.entries() == (WOKE, *[ACQUIRE] * 1000, PRICE)
-    assert other.noted("asks") == "1"
+    assert other.read_entries() == (WOKE, *[ACQUIRE] * 1000, PRICE)
+    assert other.read_note("asks") == "1"
     full.close()
     other.close()
 
@@ -144,22 +144,22 @@ def test_a_commit_that_failed_holds_nobody_up(path: Path) -> None:
             two.commit()
     one.append(ACQUIRE)
     one.commit()
-    assert two.entries() == (WOKE, PRICE, ACQUIRE)
+    assert two.read_entries() == (WOKE, PRICE, ACQUIRE)
     one.close()
     two.close()
 
 
 def _ask_often(ledger: Ledger) -> None:
     for _ in range(1000):
-        ledger.ask("down")
+        ledger.leave_request("down")
 
 
 def test_a_note_is_replaced_by_a_later_one(path: Path) -> None:
-    ledger = Ledger.at(path)
-    ledger.note("asks", "1")
-    ledger.note("asks", "2")
+    ledger = Ledger.open_file(path)
+    ledger.put_note("asks", "1")
+    ledger.put_note("asks", "2")
     ledger.commit()
-    assert ledger.noted("asks") == "2"
+    assert ledger.read_note("asks") == "2"
     ledger.close()
 
 
@@ -174,21 +174,21 @@ def test_what_is_committed_survives_a_kill(path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", writes, str(path)], check=False, timeout=60)
     assert ended.returncode == -signal.SIGKILL
-    ledger = Ledger.at(path)
-    assert ledger.entries() == (e.Woke(Instant(1)), e.Woke(Instant(2)))
+    ledger = Ledger.open_file(path)
+    assert ledger.read_entries() == (e.Woke(Instant(1)), e.Woke(Instant(2)))
     assert ledger.append(WOKE) == 3
     ledger.close()
 
 
 def test_requests_are_left_and_found_in_order_however_long_the_writer_waits(path: Path) -> None:
-    running, other = written(path, WOKE), Ledger.at(path)
+    running, other = written(path, WOKE), Ledger.open_file(path)
     running.append(PRICE)  # and now nothing happens for a long time
-    other.ask("cancel")
-    other.ask("down")
-    assert running.asks(after=0) == ((1, "cancel"), (2, "down"))
-    assert running.asks(after=1) == ((2, "down"),)
+    other.leave_request("cancel")
+    other.leave_request("down")
+    assert running.requests_after(after=0) == ((1, "cancel"), (2, "down"))
+    assert running.requests_after(after=1) == ((2, "down"),)
     running.commit()
-    assert other.entries() == (WOKE, PRICE)
+    assert other.read_entries() == (WOKE, PRICE)
     running.close()
     other.close()
 
@@ -230,19 +230,24 @@ def test_a_ledger_can_be_read_from_the_moment_it_is_there(tmp_path: Path) -> Non
 def test_a_file_that_is_no_ledger_is_refused(path: Path, tmp_path: Path) -> None:
     path.write_text("not a database, and long enough to be looked at: " * 10)
     with pytest.raises(LedgerError, match=r"ledger\.db"):
-        Ledger.at(path)
+        Ledger.open_file(path)
     with pytest.raises(LedgerError, match="nowhere"):
-        Ledger.at(tmp_path / "nowhere" / "ledger.db")
+        Ledger.open_file(tmp_path / "nowhere" / "ledger.db")
 
 
 def test_a_record_that_lacks_its_tables_is_said_to_be_unreadable_whatever_is_asked(path: Path) -> None:
     written(path, WOKE).close()
-    ledger = Ledger.at(path)
+    ledger = Ledger.open_file(path)
     with sqlite3.connect(path) as connection:
         for table in ("notes", "asks", "entries"):
             connection.execute(f"DROP TABLE {table}")
     connection.close()
-    for ask in (lambda: ledger.noted("asks"), lambda: ledger.asks(after=0), ledger.last, ledger.entries):
+    for ask in (
+        lambda: ledger.read_note("asks"),
+        lambda: ledger.requests_after(after=0),
+        ledger.last_entry_times,
+        ledger.read_entries,
+    ):
         with pytest.raises(LedgerError, match=r"ledger\.db cannot be read: no such table"):
             ask()
     ledger.close()
@@ -253,7 +258,7 @@ def test_an_entry_of_another_version_is_reported_with_its_number(path: Path) -> 
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE entries SET type = 'Forgotten' WHERE number = 2")
     connection.close()
-    ledger = Ledger.at(path)
+    ledger = Ledger.open_file(path)
     with pytest.raises(LedgerError, match="entry 2 of the ledger: 'Forgotten'"):
-        ledger.entries()
+        ledger.read_entries()
     ledger.close()

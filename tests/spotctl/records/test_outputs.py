@@ -16,7 +16,7 @@ from agileml.job import JobFolder, TrainingJob
 from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
 from spotctl.errors import UsageError
-from spotctl.records.outputs import NotKept, check_output, keep_model
+from spotctl.records.outputs import OutputNotStored, check_output, keep_model
 
 
 def test_a_folder_that_can_be_written_to_is_left_empty(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_models_are_kept_by_run_and_latest_leads_to_the_newest_whole_one(tmp_pat
     assert (kept_in(output / "latest" / "model.npz"), kept_in(output / "r1" / "model.npz")) == (2.0, 1.0)
     broken = trained(tmp_path / "r3", 3.0)
     (tmp_path / "r3" / "model" / partition_file(0)).unlink()
-    with pytest.raises(NotKept):
+    with pytest.raises(OutputNotStored):
         keep_model(broken, str(output), "r3", tmp_path)
     assert kept_in(output / "latest" / "model.npz") == 2.0, "the last good one stays"
 
@@ -95,7 +95,7 @@ def test_where_only_the_link_to_the_newest_model_fails_the_model_is_where_it_bel
     output = tmp_path / "models"
     (output / "latest" / "in the way").mkdir(parents=True)
     with pytest.raises(
-        NotKept, match=r"its model is in .*r1/model.npz, but .*latest still leads to an earlier"
+        OutputNotStored, match=r"its model is in .*r1/model.npz, but .*latest still leads to an earlier"
     ):
         keep_model(trained(tmp_path / "one", 1.0), str(output), "r1", tmp_path / "instead")
     assert (output / "r1" / "model.npz").exists()

@@ -15,7 +15,7 @@ from pricing_data.model.market import PriceHistory
 from spotctl.control import entries as e
 from spotctl.errors import LedgerError
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import JobLocked, Run, Runs, default_root
+from spotctl.records.run import JobLocked, Run, RunStore, default_root
 from tests.spotctl.build import START, random_trace, terms
 
 STARTED = e.JobStarted(START, terms())
@@ -31,13 +31,13 @@ with Runs(Path(sys.argv[1])).lock("nightly"):
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def runs(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path)
 
 
-def begun(runs: Runs, name: str, *more: e.Entry) -> Run:
+def begun(runs: RunStore, name: str, *more: e.Entry) -> Run:
     """A run of job ``name`` with an entry or more on record."""
-    run = runs.create(name)
+    run = runs.create_run(name)
     ledger = ledger_of(run)
     for entry in (STARTED, *more):
         ledger.append(entry)
@@ -47,7 +47,7 @@ def begun(runs: Runs, name: str, *more: e.Entry) -> Run:
 
 
 def ledger_of(run: Run) -> Ledger:
-    return Ledger.at(run.ledger_path)
+    return Ledger.open_file(run.ledger_path)
 
 
 # ---- one process at a time -------------------------------------------------------------------------
@@ -71,33 +71,33 @@ def other_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.process
 def test_a_job_is_run_by_one_process_until_that_is_gone(
-    runs: Runs, other_process: subprocess.Popen[str]
+    runs: RunStore, other_process: subprocess.Popen[str]
 ) -> None:
     run = begun(runs, "nightly")
     assert run.is_live()
-    with pytest.raises(JobLocked), runs.lock("nightly"):
+    with pytest.raises(JobLocked), runs.lock_job("nightly"):
         raise AssertionError("two processes run one job")
-    with runs.lock("weekly"):
+    with runs.lock_job("weekly"):
         pass
     other_process.kill()
     other_process.wait()
     assert not run.is_live()
-    with runs.lock("nightly"):
+    with runs.lock_job("nightly"):
         assert run.is_live()
 
 
-def test_a_lock_is_free_again_when_its_block_is_left(runs: Runs) -> None:
+def test_a_lock_is_free_again_when_its_block_is_left(runs: RunStore) -> None:
     run = begun(runs, "nightly")
     assert not run.is_live(), "nobody ever ran it"
     for _ in range(2):
-        with runs.lock("nightly"), pytest.raises(JobLocked), runs.lock("nightly"):
+        with runs.lock_job("nightly"), pytest.raises(JobLocked), runs.lock_job("nightly"):
             raise AssertionError("two run one job")
         assert not run.is_live()
 
 
-def test_to_look_whether_a_job_runs_keeps_nobody_from_running_it(runs: Runs) -> None:
+def test_to_look_whether_a_job_runs_keeps_nobody_from_running_it(runs: RunStore) -> None:
     run = begun(runs, "nightly")
-    with runs.lock("nightly"):
+    with runs.lock_job("nightly"):
         pass
     enough = threading.Event()
 
@@ -109,7 +109,7 @@ def test_to_look_whether_a_job_runs_keeps_nobody_from_running_it(runs: Runs) -> 
     looking.start()
     try:
         for _ in range(300):
-            with runs.lock("nightly"):
+            with runs.lock_job("nightly"):
                 pass
     finally:
         enough.set()
@@ -119,19 +119,19 @@ def test_to_look_whether_a_job_runs_keeps_nobody_from_running_it(runs: Runs) -> 
 # ---- found again -----------------------------------------------------------------------------------
 
 
-def test_runs_are_found_by_job_or_id_the_newest_first(runs: Runs) -> None:
+def test_runs_are_found_by_job_or_id_the_newest_first(runs: RunStore) -> None:
     first, second = begun(runs, "nightly"), begun(runs, "nightly")
     other = begun(runs, "weekly")
     assert first.folder != second.folder, "also within one second"
-    assert runs.all() == (first, second, other)
-    assert runs.find("nightly") == second
-    assert runs.find(first.id) in (first, other), "ids of two jobs may agree"
-    assert runs.find("hourly") is None
+    assert runs.list_runs() == (first, second, other)
+    assert runs.find_run("nightly") == second
+    assert runs.find_run(first.id) in (first, other), "ids of two jobs may agree"
+    assert runs.find_run("hourly") is None
     assert (second.name, second.id) == ("nightly", second.folder.name)
 
 
 def test_the_newest_run_is_the_last_that_began_also_where_the_clock_was_set_back(
-    runs: Runs, tmp_path: Path
+    runs: RunStore, tmp_path: Path
 ) -> None:
     """Else it would be taken for an old one: gone on with by nobody, and its machines for orphans."""
     long_ago = tmp_path / "jobs" / "nightly" / "20990101T235959Z-2"
@@ -142,52 +142,52 @@ def test_the_newest_run_is_the_last_that_began_also_where_the_clock_was_set_back
     ledger.commit()
     ledger.close()
     run = begun(runs, "nightly")
-    assert runs.find("nightly") == runs.unfinished("nightly") == run
+    assert runs.find_run("nightly") == runs.find_unfinished("nightly") == run
     assert run.id == "20990102T000000Z"
 
 
-def test_a_run_that_was_never_closed_is_unfinished(runs: Runs) -> None:
-    assert runs.unfinished("nightly") is None
+def test_a_run_that_was_never_closed_is_unfinished(runs: RunStore) -> None:
+    assert runs.find_unfinished("nightly") is None
     first = begun(runs, "nightly")
-    assert runs.unfinished("nightly") == first
+    assert runs.find_unfinished("nightly") == first
     begun(runs, "nightly", CLOSED)
-    assert runs.unfinished("nightly") is None, "only the newest counts"
+    assert runs.find_unfinished("nightly") is None, "only the newest counts"
     third = begun(runs, "nightly")
-    assert runs.unfinished("nightly") == third
+    assert runs.find_unfinished("nightly") == third
     third.discard()
-    assert runs.unfinished("nightly") is None
+    assert runs.find_unfinished("nightly") is None
 
 
-def test_a_folder_in_which_nothing_began_is_no_run(runs: Runs) -> None:
-    empty = runs.create("nightly")
-    assert runs.all() == ()
+def test_a_folder_in_which_nothing_began_is_no_run(runs: RunStore) -> None:
+    empty = runs.create_run("nightly")
+    assert runs.list_runs() == ()
     with pytest.raises(LedgerError, match="the run never began"):
-        empty.ledger()
+        empty.open_ledger()
     ledger_of(empty).close()
-    assert runs.all() == ()
-    assert runs.unfinished("nightly") is None
+    assert runs.list_runs() == ()
+    assert runs.find_unfinished("nightly") is None
     with pytest.raises(LedgerError, match="the run never began"):
-        empty.state()
+        empty.fold_state()
 
 
-def test_a_request_reaches_whoever_runs_it(runs: Runs) -> None:
+def test_a_request_reaches_whoever_runs_it(runs: RunStore) -> None:
     run = begun(runs, "nightly")
-    run.ask(e.UserRequest.CANCEL)
+    run.leave_request(e.UserRequest.CANCEL)
     ledger = ledger_of(run)
-    assert ledger.asks(after=0) == ((1, "cancel"),)
+    assert ledger.requests_after(after=0) == ((1, "cancel"),)
     ledger.close()
 
 
-def test_the_state_of_a_run_is_the_fold_of_its_record(runs: Runs) -> None:
-    state = begun(runs, "nightly", CLOSED).state()
+def test_the_state_of_a_run_is_the_fold_of_its_record(runs: RunStore) -> None:
+    state = begun(runs, "nightly", CLOSED).fold_state()
     assert (state.terms, state.closed) == (STARTED.terms, CLOSED)
 
 
 # ---- what was known before the start ---------------------------------------------------------------
 
 
-def test_the_history_comes_back_to_the_last_bit(runs: Runs) -> None:
-    run, history = runs.create("nightly"), random_trace(seed=4).as_of(START)
+def test_the_history_comes_back_to_the_last_bit(runs: RunStore) -> None:
+    run, history = runs.create_run("nightly"), random_trace(seed=4).as_of(START)
     run.save_history(history)
     again = run.load_history()
     assert again.markets == history.markets
@@ -197,15 +197,15 @@ def test_the_history_comes_back_to_the_last_bit(runs: Runs) -> None:
         assert kept.prices.tobytes() == was.prices.tobytes()
 
 
-def test_an_empty_history_comes_back_empty(runs: Runs) -> None:
-    run = runs.create("nightly")
+def test_an_empty_history_comes_back_empty(runs: RunStore) -> None:
+    run = runs.create_run("nightly")
     run.save_history(PriceHistory())
     assert run.load_history().markets == ()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\3\4 cut off"])
-def test_a_history_that_is_missing_or_damaged_is_reported(runs: Runs, content: bytes | None) -> None:
-    run = runs.create("nightly")
+def test_a_history_that_is_missing_or_damaged_is_reported(runs: RunStore, content: bytes | None) -> None:
+    run = runs.create_run("nightly")
     if content is not None:
         (run.folder / "history.npz").write_bytes(content)
     with pytest.raises(LedgerError, match=r"history\.npz cannot be read"):
@@ -226,12 +226,12 @@ def test_where_runs_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert default_root() == tmp_path / ".local" / "state" / "spotctl"
 
 
-def test_a_run_that_is_discarded_leaves_no_folder_of_sockets(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_that_is_discarded_leaves_no_folder_of_sockets(runs: RunStore, tmp_path: Path) -> None:
     """The elastic trainer's have short names elsewhere, and a link to them in its own folder."""
-    run, sockets = runs.create("refused"), tmp_path / "short"
-    for folder in (sockets, run.training):
+    run, sockets = runs.create_run("refused"), tmp_path / "short"
+    for folder in (sockets, run.training_folder):
         folder.mkdir()
-    (run.training / "sockets").symlink_to(sockets)
+    (run.training_folder / "sockets").symlink_to(sockets)
     run.discard()
     assert not sockets.exists()
     assert not run.folder.exists()

@@ -14,8 +14,8 @@ import pytest
 
 from spotctl.control.entries import Woke
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import Run, Runs
-from spotctl.records.run_history import fold_summary, summaries, summary_of
+from spotctl.records.run import Run, RunStore
+from spotctl.records.run_history import fold_summary, summarize_runs, summary_of
 from spotctl.report.summary import VERSION
 from tests.spotctl.cli.commandline import TRACE_START, Launched, spotctl, write_job
 
@@ -24,7 +24,7 @@ from tests.spotctl.cli.commandline import TRACE_START, Launched, spotctl, write_
 def run(launched: Launched, tmp_path: Path) -> Run:
     """A run that ended, of which nobody asked anything yet."""
     shutil.copytree(launched.home, tmp_path / "home", ignore=shutil.ignore_patterns("summary.json"))
-    (found,) = Runs(tmp_path / "home").all()
+    (found,) = RunStore(tmp_path / "home").list_runs()
     return found
 
 
@@ -38,9 +38,9 @@ def test_what_is_kept_is_what_the_fold_gives(run: Run) -> None:
     made = summary_of(run)
     assert run.summary_path.exists()
     assert summary_of(run) == made
-    assert json.dumps(summary_of(run).document()) == json.dumps(fold_summary(run).document())
+    assert json.dumps(summary_of(run).to_document()) == json.dumps(fold_summary(run).to_document())
     assert made.total == sum(sums.total for sums in made.markets) > 0
-    assert made.compared
+    assert made.is_compared
 
 
 def test_a_launch_keeps_what_the_fold_gives(launched: Launched, tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_launch_keeps_what_the_fold_gives(launched: Launched, tmp_path: Path) 
         TRACE_START,
     )
     assert spotctl(*asked, home=tmp_path / "home").exit_code == 0
-    (found,) = Runs(tmp_path / "home" / "replays").all()
+    (found,) = RunStore(tmp_path / "home" / "replays").list_runs()
     assert found.summary_path.exists()
     assert summary_of(found) == fold_summary(found)
-    (other,) = Runs(launched.home).all()
+    (other,) = RunStore(launched.home).list_runs()
     assert summary_of(found).markets == summary_of(other).markets
 
 
@@ -121,12 +121,12 @@ def test_what_cannot_be_relied_on_is_made_anew(run: Run, harm: Callable[[Run], N
 
 
 def test_a_run_that_goes_on_has_no_summary(run: Run) -> None:
-    began = Ledger.at(run.ledger_path)
-    first, *_ = began.entries()
+    began = Ledger.open_file(run.ledger_path)
+    first, *_ = began.read_entries()
     began.close()
     going = Run(run.folder.with_name("20990101T000000Z"))
     going.folder.mkdir()
-    ledger = Ledger.at(going.ledger_path)
+    ledger = Ledger.open_file(going.ledger_path)
     ledger.append(first)
     ledger.commit()
     found = summary_of(going)
@@ -148,7 +148,7 @@ def test_a_record_that_cannot_be_read_is_named_beside_the_others(run: Run) -> No
     broken = run.folder.with_name("20990101T000000Z")
     broken.mkdir()
     (broken / "ledger.db").write_bytes(b"no database" * 100)
-    found, failures = summaries([run, Run(broken)])
+    found, failures = summarize_runs([run, Run(broken)])
     assert list(found) == [run]
     assert len(failures) == 1
 
@@ -156,7 +156,7 @@ def test_a_record_that_cannot_be_read_is_named_beside_the_others(run: Run) -> No
 def test_a_home_that_was_moved_says_where_its_records_are(run: Run, tmp_path: Path) -> None:
     summary_of(run)
     shutil.copytree(tmp_path / "home", tmp_path / "moved")
-    (moved,) = Runs(tmp_path / "moved").all()
+    (moved,) = RunStore(tmp_path / "moved").list_runs()
     assert summary_of(moved).status["ledger"] == str(moved.ledger_path)
 
 

@@ -85,7 +85,7 @@ class Bench:
         """Where a run finds its input."""
         folder = self.folder / "jobs" / "job" / name
         folder.mkdir(parents=True, exist_ok=True)
-        place, _ = self.store.cut(self.job(**more), source or str(self.source), folder)
+        place, _ = self.store.cut_input(self.job(**more), source or str(self.source), folder)
         return place
 
     @property
@@ -160,7 +160,7 @@ def test_input_that_changes_while_it_is_cut_is_refused_and_kept_nowhere(bench: B
     wait.unlink()
     told = started.communicate(timeout=60)[1]
     assert "changed while it was read; launch again" in told
-    assert bench.store.kept() == []
+    assert bench.store.list_inputs() == []
     bench.run("1")
     assert bench.cuts == 2
 
@@ -219,10 +219,10 @@ def test_what_a_killed_launch_left_is_cut_again_and_freed(bench: Bench) -> None:
     started.send_signal(signal.SIGKILL)
     started.communicate()
     wait.unlink()
-    assert bench.store.kept() == []
+    assert bench.store.list_inputs() == []
     bench.run("2")
     assert bench.cuts == 2
-    assert len(bench.store.kept()) == 1
+    assert len(bench.store.list_inputs()) == 1
 
 
 @pytest.mark.process
@@ -234,7 +234,7 @@ def test_an_input_that_is_being_cut_or_claimed_is_never_removed(bench: Bench) ->
     until(lambda: bench.cuts == 1)
     key = claim_of(bench.folder / "jobs" / "job" / "1")
     assert key is not None
-    assert not bench.store.remove(key, lambda: False), "it is being cut"
+    assert not bench.store.remove_input(key, lambda: False), "it is being cut"
     wait.unlink()
     place = started.communicate(timeout=60)[0].strip()
     found, _ = find_unneeded(bench.folder, None)
@@ -247,7 +247,7 @@ def test_an_input_that_is_being_cut_or_claimed_is_never_removed(bench: Bench) ->
     assert ShardReader(place).shape.rows == 2
     shutil.rmtree(bench.folder / "jobs")
     assert [one.key for one in free_unneeded(bench.folder, found)] == [key]
-    assert bench.store.kept() == []
+    assert bench.store.list_inputs() == []
     assert {file.name for file in bench.store.folder.iterdir()} <= {"digests.json"}
 
 
@@ -262,5 +262,5 @@ def test_an_application_error_leaves_nothing(bench: Bench) -> None:
     bench.source.write_text("x\none\n")
     with pytest.raises(ApplicationError, match="found 'one'"):
         bench.run("1")
-    assert not bench.store.kept()
+    assert not bench.store.list_inputs()
     assert not bench.store.folder.exists()

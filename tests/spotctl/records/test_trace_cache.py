@@ -145,5 +145,5 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
         with (tmp_path / name).open("wb") as file:
             file.truncate(trace_cache.MOST // 2)  # takes no room on the disk
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
-    trace_cache.prune(tmp_path)
+    trace_cache.remove_oldest(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"new", "newer"}

@@ -24,7 +24,7 @@ from spotctl.control import entries as e
 from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 from spotctl.report.final import final_object
-from spotctl.report.fold import Account, account
+from spotctl.report.fold import RunAccount, build_account
 from tests.spotctl.build import START, asked_once, replay, terms
 
 FOUR = ("aws-2016", "aws", "gcp", "azure")
@@ -126,7 +126,7 @@ def owed(rules: str, price: Decimal, lasts: int) -> int:
 
 def test_both_baselines_are_what_trying_every_type_and_count_finds(job: int) -> None:
     state = ran(job)
-    money, ways = account(state), list(every_way(state))
+    money, ways = build_account(state), list(every_way(state))
     assert money.baselines is not None
     assert state.training_over_at is not None
     took = state.training_over_at - state.terms.start
@@ -140,14 +140,14 @@ def test_both_baselines_are_what_trying_every_type_and_count_finds(job: int) -> 
     _saves_only_what_it_saves(money, min(as_fast, cheapest))
 
 
-def _saves_only_what_it_saves(money: Account, least: int) -> None:
+def _saves_only_what_it_saves(money: RunAccount, least: int) -> None:
     assert money.savings is not None
     assert (money.savings > 0) is (money.spending.total < least), "beside the cheapest way on demand"
     assert money.savings == pytest.approx(1 - money.spending.total / least)
 
 
 def test_the_jobs_are_of_many_sizes_and_some_cost_more_than_on_demand() -> None:
-    savings = [account(ran(job)).savings or 0.0 for job in range(SAMPLE)]
+    savings = [build_account(ran(job)).savings or 0.0 for job in range(SAMPLE)]
     took = [ran(job).now - START for job in range(SAMPLE)]
     assert min(savings) < 0 < max(savings)
     assert max(took) > 50 * min(took)
@@ -175,7 +175,7 @@ def test_what_failed_is_cost_without_a_saving() -> None:
 
 
 def test_what_goes_on_has_not_saved_anything_yet() -> None:
-    assert account(structs.replace(ran(3), closed=None)).no_savings_reason == "it has not ended"
+    assert build_account(structs.replace(ran(3), closed=None)).no_savings_reason == "it has not ended"
 
 
 def _no_saving(state: State, reason: str) -> None:
@@ -202,12 +202,12 @@ def test_machines_that_were_faster_than_nominal_stay_so_on_demand() -> None:
     """A model of the job that is twice as fast on every type: the baselines are of half the core-seconds."""
     of, trace = made(3)
     twice, _ = replay(replace(of, modelled_speeds=dict.fromkeys(LIST, 2.0)), trace)
-    found = account(twice).baselines
+    found = build_account(twice).baselines
     assert found is not None
     assert found.pace == pytest.approx(2.0, rel=0.1)
     slow = replace(
         of, stop=StopCondition(of.stop.clocks), core_seconds_per_clock=of.core_seconds_per_clock / 2
     )
-    half = account(replay(slow, trace)[0]).baselines
+    half = build_account(replay(slow, trace)[0]).baselines
     assert half is not None
     assert found.cheapest.seconds == pytest.approx(half.cheapest.seconds, rel=0.1)

@@ -20,8 +20,8 @@ from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import MarketOption
 from spotctl.control.state import Instance, State
 from spotctl.report.final import final_object
-from spotctl.report.fold import account, ended_at
-from spotctl.report.groups import Group, total
+from spotctl.report.fold import build_account, ended_at
+from spotctl.report.groups import Group, group_all
 from spotctl.report.summarize import summarize
 from tests.spotctl.cli.story import SPOT, at, entries, state_after
 
@@ -32,10 +32,10 @@ def test_a_baseline_is_had_in_the_region_where_its_machines_cost_least() -> None
     """Whichever region the job happens to name first."""
     abroad = MarketOption(replace(SPOT, region="eu-west-1", zone="eu-west-1a"), UsdPerHour(0.1), 4)
     dearer = MarketOption(replace(SPOT, region="sa-east-1", zone="sa-east-1a"), UsdPerHour(0.4), 4)
-    at_home = account(RUN).baseline
+    at_home = build_account(RUN).baseline
     assert at_home is not None
     for spot in ((*RUN.terms.spot, abroad, dearer), (dearer, abroad, *RUN.terms.spot)):
-        found = account(structs.replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
+        found = build_account(structs.replace(RUN, terms=replace(RUN.terms, spot=spot))).baseline
         assert found is not None
         assert (found.market.region, found.market.instance_type) == ("eu-west-1", "c4.xlarge")
         assert found.cost == found.machines * 100_000 * -(-found.seconds // HOUR_S)
@@ -60,7 +60,9 @@ def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
     seen, unseen = away(50, 51, None), away(50, 50 + 600, at(51))
     assert unseen.training_over_at == at(51)
     assert unseen.worked == seen.worked
-    assert account(unseen).baselines == account(seen).baselines, "machines that waited did no work"
+    assert build_account(unseen).baselines == build_account(seen).baselines, (
+        "machines that waited did no work"
+    )
     assert not unseen.end_time_unknown
 
 
@@ -112,13 +114,13 @@ def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
 
 
 def summed(**runs: State) -> Group:
-    return total({name: summarize(state, 0.0, {}) for name, state in runs.items()})
+    return group_all({name: summarize(state, 0.0, {}) for name, state in runs.items()})
 
 
 @given(SPANS, st.floats(0.0, 1.0))
 def test_work_that_billed_machines_can_do_is_comparable(spans: list[tuple[int, int]], share: float) -> None:
     able = 4 * sum(lasted for _, lasted in spans)
-    assert account(worked_by(spans, share * able)).not_comparable is None
+    assert build_account(worked_by(spans, share * able)).not_comparable is None
 
 
 @given(SPANS, st.floats(1.011, 100.0))
@@ -127,7 +129,7 @@ def test_work_beyond_what_billed_machines_can_do_enters_no_saving(
 ) -> None:
     able = 4 * sum(lasted + 1 for _, lasted in spans)
     state = worked_by(spans, share * able)
-    money, told = account(state), final(state)
+    money, told = build_account(state), final(state)
     assert money.not_comparable is not None
     assert (money.savings, told["savings_fraction"]) == (None, None)
     assert told["not_comparable"] == money.not_comparable

@@ -15,9 +15,9 @@ from pricing_data.model.units import MicroUsd
 from spotctl.cli.views import report
 from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.report.fold import account
-from spotctl.report.groupings import By
-from spotctl.report.groups import Group, grouped, total
+from spotctl.report.fold import build_account
+from spotctl.report.groupings import Grouping
+from spotctl.report.groups import Group, group_all, group_runs
 from spotctl.report.summarize import summarize
 from spotctl.report.summary import RunSummary
 from tests.spotctl.build import random_trace, replay, terms
@@ -36,10 +36,10 @@ RUN = summary(STATE)
 
 
 def test_one_run_by_job() -> None:
-    compared = account(STATE).baselines
+    compared = build_account(STATE).baselines
     assert compared is not None
     assert compared.as_fast is not None
-    assert grouped({"movies/1": RUN}, By.JOB) == (
+    assert group_runs({"movies/1": RUN}, Grouping.JOB) == (
         Group(
             key="movies",
             runs=1,
@@ -61,7 +61,7 @@ def test_one_run_by_job() -> None:
 
 
 def test_parts_of_runs_have_no_baseline() -> None:
-    spot, reliable = grouped({"movies/1": RUN}, By.MARKET)
+    spot, reliable = group_runs({"movies/1": RUN}, Grouping.MARKET)
     assert (spot.key, spot.total, spot.evicted) == ("c4.xlarge@us-east-1b", 0, 4)
     assert (reliable.key, reliable.total) == ("m4.xlarge@us-east-1a", 239_000)
     assert spot.savings is None
@@ -69,17 +69,17 @@ def test_parts_of_runs_have_no_baseline() -> None:
 
 def test_runs_of_one_job_come_together_and_jobs_apart() -> None:
     other = replace(RUN, job="nightly")
-    by_job = grouped({"movies/1": RUN, "movies/2": RUN, "nightly/1": other}, By.JOB)
+    by_job = group_runs({"movies/1": RUN, "movies/2": RUN, "nightly/1": other}, Grouping.JOB)
     assert [(group.key, group.runs, group.total) for group in by_job] == [
         ("movies", 2, 478_000),
         ("nightly", 1, 239_000),
     ]
 
 
-@pytest.mark.parametrize("by", list(By))
-def test_the_groups_sum_to_the_total(by: By) -> None:
+@pytest.mark.parametrize("by", list(Grouping))
+def test_the_groups_sum_to_the_total(by: Grouping) -> None:
     runs = {"movies/1": RUN, "movies/2": summary(state_after(40))}
-    groups, whole = grouped(runs, by), total(runs)
+    groups, whole = group_runs(runs, by), group_all(runs)
     for amount in (
         "spot",
         "on_demand",
@@ -101,12 +101,12 @@ def long_run() -> State:
     return state
 
 
-@pytest.mark.parametrize("by", list(By))
-def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
+@pytest.mark.parametrize("by", list(Grouping))
+def test_evictions_are_counted_once_however_long_machines_ran(by: Grouping) -> None:
     """Also by day, of machines that ran past midnight; and as ``status`` counts them."""
     state = long_run()
     runs = {"test/1": summary(state)}
-    groups, whole = grouped(runs, by), total(runs)
+    groups, whole = group_runs(runs, by), group_all(runs)
     machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
     assert (whole.evictions, whole.evicted) == (state.evicted_allocations, machines)
     assert whole.evicted > whole.evictions > 2
@@ -115,9 +115,9 @@ def test_evictions_are_counted_once_however_long_machines_ran(by: By) -> None:
 
 
 def test_runs_that_have_not_ended_are_counted() -> None:
-    groups = grouped({"movies/1": RUN, "movies/2": summary(state_after(40))}, By.JOB)
+    groups = group_runs({"movies/1": RUN, "movies/2": summary(state_after(40))}, Grouping.JOB)
     assert [(group.runs, group.unfinished) for group in groups] == [(2, 1)]
-    by_market = grouped({"movies/1": RUN, "movies/2": summary(state_after(40))}, By.MARKET)
+    by_market = group_runs({"movies/1": RUN, "movies/2": summary(state_after(40))}, Grouping.MARKET)
     assert [(group.runs, group.unfinished) for group in by_market] == [(2, 1), (2, 1)]
 
 
@@ -127,14 +127,14 @@ EARLY = summary(state_after(1.5))
 
 def test_savings_are_of_the_runs_that_have_finished_and_the_others_are_named() -> None:
     """Another one's 0.239 $ are no reason to say that the others saved less."""
-    alone = total({"movies/1": RUN})
+    alone = group_all({"movies/1": RUN})
     both = {"movies/1": RUN, "movies/2": EARLY}
-    (group,) = grouped(both, By.JOB)
-    for found in (group, total(both)):
+    (group,) = group_runs(both, Grouping.JOB)
+    for found in (group, group_all(both)):
         assert found.total == alone.total + 239_000
         assert (found.uncompared, found.uncompared_runs) == (239_000, {"movies/2": "it has not ended"})
         assert (found.baseline, found.savings) == (alone.baseline, alone.savings)
-    (_, reliable) = grouped(both, By.MARKET)
+    (_, reliable) = group_runs(both, Grouping.MARKET)
     assert (reliable.savings, reliable.uncompared_runs) == (None, {})
 
 
@@ -146,36 +146,36 @@ def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.RunOutco
     """Its work would be a saving, had anything come of it."""
     ended = summary(structs.replace(STATE, closed=e.Close(at(52), outcome, 1, "why")))
     assert ended.cheapest is not None
-    found = total({"movies/1": RUN, "movies/2": ended})
+    found = group_all({"movies/1": RUN, "movies/2": ended})
     assert found.uncompared_runs == {"movies/2": reason}
-    assert (found.baseline, found.savings) == (RUN.baseline, total({"movies/1": RUN}).savings)
+    assert (found.baseline, found.savings) == (RUN.baseline, group_all({"movies/1": RUN}).savings)
 
 
 def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
-    assert total({"movies/1": RUN, "movies/2": summary(state_after(0))}).uncompared_runs == {}
+    assert group_all({"movies/1": RUN, "movies/2": summary(state_after(0))}).uncompared_runs == {}
 
 
 def test_the_report_names_what_its_savings_leave_out() -> None:
     both = {"movies/1": RUN, "movies/2": EARLY}
-    said = report.plain_table(both, By.DAY)
+    said = report.plain_table(both, Grouping.DAY)
     assert "saved: without $0.239000, which is cost without a saving:" in said
     assert "1 run: it has not ended: movies/2" in said
-    document = json.loads(report.document(both, By.JOB))
+    document = json.loads(report.document(both, Grouping.JOB))
     assert document["runs_not_compared"] == {"movies/2": "it has not ended"}
     assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
-    assert "saved: without" not in report.plain_table({"movies/1": RUN}, By.DAY)
+    assert "saved: without" not in report.plain_table({"movies/1": RUN}, Grouping.DAY)
 
 
 def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
     """Both had the prices of the same day of 2016; the day is this computer's, not UTC's."""
     midnight = dt.datetime(2026, 11, 21).timestamp()
     runs = {"movies/1": summary(STATE, midnight - 1), "movies/2": summary(STATE, midnight)}
-    assert [group.key for group in grouped(runs, By.DAY)] == ["2026-11-20", "2026-11-21"]
-    (month,) = grouped(runs, By.MONTH)
-    assert (month.key, month.runs, month.savings) == ("2026-11", 2, total(runs).savings)
-    assert "time zone of this computer" in report.plain_table(runs, By.DAY)
+    assert [group.key for group in group_runs(runs, Grouping.DAY)] == ["2026-11-20", "2026-11-21"]
+    (month,) = group_runs(runs, Grouping.MONTH)
+    assert (month.key, month.runs, month.savings) == ("2026-11", 2, group_all(runs).savings)
+    assert "time zone of this computer" in report.plain_table(runs, Grouping.DAY)
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:
-    whole = total({})
-    assert (grouped({}, By.JOB), whole.total, whole.savings) == ((), 0, None)
+    whole = group_all({})
+    assert (group_runs({}, Grouping.JOB), whole.total, whole.savings) == ((), 0, None)

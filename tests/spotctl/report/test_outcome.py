@@ -13,7 +13,7 @@ from spotctl.control import entries as e
 from spotctl.control.evolve import evolve
 from spotctl.control.run_spec import Expectation
 from spotctl.control.state import State
-from spotctl.report.fold import account
+from spotctl.report.fold import build_account
 from spotctl.report.outcome import took_s, why_it_differs
 from tests.spotctl.build import replay, scripted_trace, terms
 from tests.spotctl.cli.story import SPOT, at, entries, state_after
@@ -24,12 +24,12 @@ AS_IT_WAS = Expectation(MicroUsd(239_000), Seconds(51 * 60.0), 1.0, 3)
 
 def reasons(state: State, plan: Expectation) -> list[str]:
     planned = structs.replace(state, terms=replace(state.terms, expected=plan))
-    return why_it_differs(planned, account(planned))
+    return why_it_differs(planned, build_account(planned))
 
 
 def test_nothing_is_explained_that_came_as_planned_or_was_never_planned() -> None:
     assert reasons(STORY, AS_IT_WAS) == []
-    assert why_it_differs(STORY, account(STORY)) == []
+    assert why_it_differs(STORY, build_account(STORY)) == []
     assert reasons(STORY, replace(AS_IT_WAS, cost=MicroUsd(225_000), evictions=9.0)) == [], "a tenth is near"
 
 

@@ -35,8 +35,8 @@ class Nobody:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger.at(tmp_path / "ledger.db")
-    opened.ask("down")
+    opened = Ledger.open_file(tmp_path / "ledger.db")
+    opened.leave_request("down")
     yield opened
     opened.close()
 

@@ -14,7 +14,7 @@ import pytest
 
 from agileml.node.hosts.local import LocalHost
 from spotctl.engines.agileml_model import SimulatedTraining
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.worlds.local import take_away
 from tests.spotctl.build import terms
 from tests.spotctl.cli.commandline import Launched, spotctl
@@ -31,7 +31,7 @@ def start_machine() -> Iterator[StartMachine]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(run: Run, name: str) -> subprocess.Popen[bytes]:
-        place = run.machines / name
+        place = run.machines_folder / name
         place.mkdir(parents=True)
         with (place / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,7 +55,7 @@ def gc(home: Path, *arguments: str) -> list[str]:
 def test_machines_of_an_ended_run_are_found_and_ended(
     launched: Launched, start_machine: StartMachine
 ) -> None:
-    (run,) = Runs(launched.home).all()
+    (run,) = RunStore(launched.home).list_runs()
     assert gc(launched.home) == []
     left = start_machine(run, "s1-0")
     assert gc(launched.home, "--dry-run") == ["s1-0"]
@@ -66,10 +66,10 @@ def test_machines_of_an_ended_run_are_found_and_ended(
 
 
 def test_machines_of_a_job_that_runs_are_left_alone(launched: Launched, start_machine: StartMachine) -> None:
-    runs = Runs(launched.home)
-    (run,) = runs.all()
+    runs = RunStore(launched.home)
+    (run,) = runs.list_runs()
     working = start_machine(run, "s1-1")
-    with runs.lock(run.name):
+    with runs.lock_job(run.name):
         assert gc(launched.home) == []
     assert working.poll() is None
 
@@ -78,7 +78,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_job_and_keeps_no_machine(
     launched: Launched, start_machine: StartMachine
 ) -> None:
     """Whichever way it is damaged: not to be opened, or not to be read."""
-    (whole,) = Runs(launched.home).all()
+    (whole,) = RunStore(launched.home).list_runs()
     for name, content in (("torn", b"no ledger"), ("cut", whole.ledger_path.read_bytes()[:8192])):
         folder = launched.home / "jobs" / name / "20260101T000000Z"
         folder.mkdir(parents=True)
@@ -108,14 +108,14 @@ def test_no_machine_stays_where_a_run_cannot_be_gone_on_with(
     tmp_path: Path, start_machine: StartMachine, command: Sequence[str]
 ) -> None:
     """As when its trace or its input is gone: here its record does not say what was launched."""
-    run = begun(Runs(tmp_path), "nightly")
+    run = begun(RunStore(tmp_path), "nightly")
     left = start_machine(run, "r1-1")
     ended = spotctl(*command, home=tmp_path)
     assert ended.exit_code == 1
     assert "its machines have ended, its bill has not" in ended.stderr
     assert "does not say what was launched" in ended.stderr
     assert left.wait() == -9
-    assert run.state().closed is None, "what it cost is still to be said"
+    assert run.fold_state().closed is None, "what it cost is still to be said"
 
 
 def test_one_machine_that_cannot_be_ended_keeps_no_other(tmp_path: Path, start_machine: StartMachine) -> None:
@@ -128,7 +128,7 @@ def test_one_machine_that_cannot_be_ended_keeps_no_other(tmp_path: Path, start_m
     run = Run(tmp_path / "job" / "run")
     left = [start_machine(run, name) for name in ("s1-1", "s1-2")]
     with pytest.raises(TimeoutError, match="s1-1"):
-        Stubborn(run.training).kill_all()
+        Stubborn(run.training_folder).kill_all()
     assert left[1].wait() == -9
     assert left[0].poll() is None
 
@@ -143,5 +143,5 @@ def test_no_machine_stays_where_a_training_cannot_be_closed(
     run = Run(tmp_path / "job" / "run")
     left = start_machine(run, "s1-0")
     with pytest.raises(OSError, match="No space left"):
-        take_away(OnAFullDisk(terms()), LocalHost(run.training))
+        take_away(OnAFullDisk(terms()), LocalHost(run.training_folder))
     assert left.wait() == -9

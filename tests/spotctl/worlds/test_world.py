@@ -159,7 +159,7 @@ def away(cut_s: int, until_s: int) -> tuple[State, list[e.Entry]]:
     parts = resumed(state, known, trace, e.ControllerDown(known[-1].at, after(until_s)))
     ledger = Ledger.in_memory()
     state = drive(state, parts.world, ledger, Silent())
-    return state, [*known, *ledger.entries()]
+    return state, [*known, *ledger.read_entries()]
 
 
 def spiked() -> PriceHistory:

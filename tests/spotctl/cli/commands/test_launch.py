@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from tests.spotctl.cli.commandline import FINAL_KEYS, TRACE_START, Launched, spotctl
 
 
@@ -70,15 +70,15 @@ def test_the_plan_of_the_launch_is_on_record(launched: Launched) -> None:
     assert kept["seconds"] == pytest.approx(60 + plan["expected_seconds"], abs=0.01), "and the boot"
     (run,) = json.loads(spotctl("status", "--json", home=launched.home).stdout)["runs"]
     assert run["plan"] == kept
-    state = Runs(launched.home).all()[0].state()
+    state = RunStore(launched.home).list_runs()[0].fold_state()
     assert state.terms.expected is not None
     assert launched.final["outcome"]["cost"] == launched.final["cost"]["total"]
 
 
 def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> None:
-    (run,) = Runs(launched.home).all()
-    (run.machines / "s1-0").mkdir(parents=True)
-    (run.machines / "s1-0" / "agent.log").write_text("up\n")
+    (run,) = RunStore(launched.home).list_runs()
+    (run.machines_folder / "s1-0").mkdir(parents=True)
+    (run.machines_folder / "s1-0" / "agent.log").write_text("up\n")
     lines = spotctl("logs", "nightly", "--follow", home=launched.home).stdout.splitlines()
     assert lines[0].endswith("asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)")
     assert lines[-2:] == [f"{launched.final['ended']} the work is done", "s1-0/agent: up"]
@@ -122,7 +122,7 @@ def test_ending_what_has_ended_is_nothing_to_do(launched: Launched) -> None:
 
 
 def test_a_second_launch_of_a_running_job_is_refused_or_skipped(home: Path) -> None:
-    with Runs(home / "replays").lock("nightly"):
+    with RunStore(home / "replays").lock_job("nightly"):
         launch = ("launch", "nightly.yaml", "--world", "replay", "--yes")
         refused = spotctl(*launch)
         assert (refused.exit_code, refused.stdout) == (8, "")
@@ -136,7 +136,7 @@ def test_training_data_that_cannot_be_read_is_exit_2_and_leaves_no_run(home: Pat
     result = spotctl("launch", "nightly.yaml", "--yes")
     assert result.exit_code == 2
     assert "ratings.csv" in result.stderr
-    assert Runs(home).all() == ()
+    assert RunStore(home).list_runs() == ()
 
 
 @pytest.mark.usefixtures("home")

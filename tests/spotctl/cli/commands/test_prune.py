@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from tests.spotctl.cli.commandline import spotctl
 
 
 @pytest.fixture
-def history(home: Path) -> Runs:
+def history(home: Path) -> RunStore:
     """Twelve runs of one job that have ended, one that has not, and cut inputs of three of them."""
     launched = spotctl("launch", "nightly.yaml", "--yes", "--world", "replay", "--json")
     assert launched.exit_code == 0, launched.output
-    (replayed,) = (run.folder for run in Runs(home / "replays").all())
+    (replayed,) = (run.folder for run in RunStore(home / "replays").list_runs())
     for number in range(1, 14):
         shutil.copytree(replayed, home / "jobs" / "nightly" / f"202611{number:02}T020000Z")
     shutil.rmtree(home / "replays")
-    runs = Runs(home)
-    unfinished = runs.all()[0]
+    runs = RunStore(home)
+    unfinished = runs.list_runs()[0]
     with closing(sqlite3.connect(unfinished.ledger_path)) as database, database as ledger:
         ledger.execute("delete from entries where type = 'Close'")
-    for key, run in (("aa", unfinished), ("bb", runs.all()[1]), ("cc", runs.all()[-1])):
+    for key, run in (("aa", unfinished), ("bb", runs.list_runs()[1]), ("cc", runs.list_runs()[-1])):
         (run.folder / "input").write_text(key)
         cut = home / "inputs" / key
         cut.mkdir(parents=True)
@@ -55,7 +55,9 @@ def names(said: dict[str, Any], what: str) -> list[str]:
 @pytest.mark.parametrize(
     ("keep", "records", "inputs"), [("5", 7, ["bb.csv"]), ("0", 12, ["bb.csv", "cc.csv"]), ("1h", 0, [])]
 )
-def test_it_frees_what_it_says(keep: str, records: int, inputs: list[str], history: Runs, home: Path) -> None:
+def test_it_frees_what_it_says(
+    keep: str, records: int, inputs: list[str], history: RunStore, home: Path
+) -> None:
     before = used(home)
     said = pruned("--keep", keep, "--dry-run")
     assert (len(names(said, "run")), names(said, "input")) == (records, inputs)
@@ -64,25 +66,25 @@ def test_it_frees_what_it_says(keep: str, records: int, inputs: list[str], histo
     done = pruned("--keep", keep, "--yes")
     assert all(item["freed"] for item in done["items"])
     assert before - used(home) == done["freed_bytes"] == told
-    assert len(history.all()) == 13 - records
-    assert history.all()[0].state().closed is None, "the unfinished run stays"
+    assert len(history.list_runs()) == 13 - records
+    assert history.list_runs()[0].fold_state().closed is None, "the unfinished run stays"
     assert (home / "inputs" / "aa").is_dir(), "and so does its input"
 
 
-def test_without_keep_no_record_is_touched(history: Runs) -> None:
+def test_without_keep_no_record_is_touched(history: RunStore) -> None:
     assert names(pruned("--yes"), "input") == ["bb.csv", "cc.csv"]
-    assert len(history.all()) == 13
+    assert len(history.list_runs()) == 13
 
 
-def test_nothing_is_left_of_a_job_whose_last_record_went(history: Runs, home: Path) -> None:
-    shutil.rmtree(history.all()[0].folder)
+def test_nothing_is_left_of_a_job_whose_last_record_went(history: RunStore, home: Path) -> None:
+    shutil.rmtree(history.list_runs()[0].folder)
     (home / "jobs" / "nightly" / "lock").touch()
     pruned("--keep", "0", "--yes")
     assert not (home / "jobs").exists(), "else the shell would complete its name"
 
 
-def test_a_run_of_an_unfinished_queue_stays(history: Runs, home: Path) -> None:
-    run: Run = history.all()[5]
+def test_a_run_of_an_unfinished_queue_stays(history: RunStore, home: Path) -> None:
+    run: Run = history.list_runs()[5]
     with closing(sqlite3.connect(run.ledger_path)) as database, database as ledger:
         (text,) = ledger.execute("select value from notes where key = 'settings'").fetchone()
         settings = {**json.loads(text), "queue": "all"}
@@ -90,7 +92,7 @@ def test_a_run_of_an_unfinished_queue_stays(history: Runs, home: Path) -> None:
     (home / "queues" / "all" / "run").mkdir(parents=True)
     (home / "queues" / "all" / "run" / "journal.jsonl").write_text("damaged\n")
     pruned("--keep", "0", "--yes")
-    assert [left.id for left in history.all()] == [history.all()[0].id, run.id]
+    assert [left.id for left in history.list_runs()] == [history.list_runs()[0].id, run.id]
 
 
 @pytest.mark.usefixtures("history")

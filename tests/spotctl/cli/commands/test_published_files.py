@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from spotctl.records.shared_inputs import InputStore, claim_of
 from tests.spotctl.cli.commandline import JOB, spotctl
 
@@ -29,7 +29,7 @@ def test_ratings_with_names_train_and_can_be_joined_again(home: Path) -> None:
         assert kept["items"].tolist() == sorted({f"tt{f:07}X" for f in films.tolist()})
         assert len(kept["model"]) >= len(kept["users"]) + len(kept["items"])
     assert final["model"].endswith(f"models/nightly/{final['run']}/model.npz")
-    (run,) = Runs(home).all()
-    (cut,) = InputStore(home).kept()
+    (run,) = RunStore(home).list_runs()
+    (cut,) = InputStore(home).list_inputs()
     assert claim_of(run.folder) == cut.key
-    assert not (run.training / "input").exists(), "its input is not kept with its record"
+    assert not (run.training_folder / "input").exists(), "its input is not kept with its record"

@@ -13,7 +13,7 @@ from bidbrain.cluster.policies.registry import MENU
 from pricing_data.model.units import format_instant, parse_instant
 from spotctl.job.settings import WorldKind
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from tests.scenarios.support.market import START, write_prices
 from tests.spotctl.cli.commandline import FINAL_KEYS, JOB, spotctl
 from tests.spotctl.queue.build import command, elastic
@@ -88,7 +88,7 @@ def test_without_a_named_start_all_jobs_start_together_as_the_clock_says(
     assert found[1] == found[2]
     assert "again with" not in spotctl(*asked, "--dry-run", "--trace-start", found[1]).stdout
     final = json.loads(spotctl(*asked, "--json").stdout.splitlines()[-1])
-    assert {run.state().terms.start for run in Runs(home / "replays").all()} == {
+    assert {run.fold_state().terms.start for run in RunStore(home / "replays").list_runs()} == {
         parse_instant(final["started"])
     }
     began, shown_then = (dt.datetime.fromisoformat(text) for text in (final["started"], found[1]))

@@ -14,10 +14,10 @@ from pricing_data.formats.traces import Recording
 from spotctl.control.entries import Entry
 from spotctl.control.state import State
 from spotctl.job.file import load_job
-from spotctl.job.resolve import resolve
+from spotctl.job.resolve import resolve_job
 from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
-from spotctl.records.run import Run, Runs
+from spotctl.records.run import Run, RunStore
 from spotctl.session.open import create_run
 from tests.spotctl.cli.commandline import JOB, spotctl
 
@@ -147,10 +147,10 @@ def test_a_launch_that_ends_before_it_began_as_it_was_asked_to_is_no_error(verb:
     """Whoever asked finds its record gone, or is told to wait for it."""
     run = _killed_while_cutting(load_job(folder / "nightly.yaml"))
     with ThreadPoolExecutor(1) as asking:
-        with Runs().lock("nightly"):
+        with RunStore().lock_job("nightly"):
             answer = asking.submit(_ask_to_end, verb, folder)
-            ledger = run.ledger()
-            while not any(ledger.asks(after=0)):
+            ledger = run.open_ledger()
+            while not any(ledger.requests_after(after=0)):
                 assert not answer.done(), answer.result()
             ledger.close()
             run.discard()
@@ -172,8 +172,8 @@ def _killed_while_cutting(spec: JobSpec) -> Run:
 
         def on_entry(self, state: State, entry: Entry) -> None: ...
 
-    settings = Settings.of(spec, LaunchOptions())
-    resolved = resolve(spec, settings.prices, "", settings.seed)
-    recorded = create_run(Runs(), settings, resolved, Unheard())
+    settings = Settings.from_options(spec, LaunchOptions())
+    resolved = resolve_job(spec, settings.prices, "", settings.seed)
+    recorded = create_run(RunStore(), settings, resolved, Unheard())
     recorded.ledger.close()
     return recorded.run

@@ -16,7 +16,7 @@ from spotctl.control.entries import InstancesRunning, JobStarted
 from spotctl.job.file import load_job
 from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import Runs
+from spotctl.records.run import RunStore
 from spotctl.session import launch_plan
 from tests.spotctl.cli.commandline import spotctl
 
@@ -180,11 +180,11 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     spec, free = load_job(home.parent / "unsaid.yaml"), LaunchOptions(speed_named=False)
     assert not launch_plan.continues_run(spec, free)
     assert spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay").exit_code == 0
-    (replayed,) = Runs(home / "replays").all()
-    left = Runs().create("unsaid")
-    recorded, ledger = replayed.ledger(), Ledger.at(left.ledger_path)
-    ledger.note("settings", Settings.of(spec, replace(free, speed=7.0)).text())
-    entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.entries()))
+    (replayed,) = RunStore(home / "replays").list_runs()
+    left = RunStore().create_run("unsaid")
+    recorded, ledger = replayed.open_ledger(), Ledger.open_file(left.ledger_path)
+    ledger.put_note("settings", Settings.from_options(spec, replace(free, speed=7.0)).to_text())
+    entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.read_entries()))
     assert isinstance(entries[0], JobStarted)
     began = replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
     for entry in (began, *entries[1:]):

@@ -26,15 +26,15 @@ NO_PRICES = Recording("none", Semantics.POLLED, False, {}, {}, (), 0, 0, 0, 0, 0
 def recorded_run(folder: Path) -> Run:
     run = Run(folder / "movies" / "one")
     run.folder.mkdir(parents=True)
-    Ledger.at(run.ledger_path).close()
+    Ledger.open_file(run.ledger_path).close()
     return run
 
 
 def test_status_names_what_is_waited_for_on_machines_that_live(tmp_path: Path) -> None:
     run, overdue = recorded_run(tmp_path), Stall("computing shards [3] in clock 7", 300.0, news=True)
     for machine in ("r1-0", "s1-0"):
-        (run.machines / machine).mkdir(parents=True)
-        StallLog(run.machines / machine, "worker").report_stalls([overdue], wall_clock())
+        (run.machines_folder / machine).mkdir(parents=True)
+        StallLog(run.machines_folder / machine, "worker").report_stalls([overdue], wall_clock())
     found = run_status(run, state_after(40))["waits"]
     (wait,) = found  # s1-0 is gone, and what it was at with it
     assert (wait["instance"], wait["process"]) == ("r1-0", "worker")
@@ -50,8 +50,8 @@ def test_a_person_is_told_for_how_long() -> None:
 
 def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) -> None:
     run = recorded_run(tmp_path)
-    (run.machines / "r1-0").mkdir(parents=True)
-    (run.machines / "r1-0" / "agent.log").write_text(format_give_up("worker", 5))
+    (run.machines_folder / "r1-0").mkdir(parents=True)
+    (run.machines_folder / "r1-0" / "agent.log").write_text(format_give_up("worker", 5))
     state = state_after(52)
     failed = structs.replace(
         state, closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
@@ -62,8 +62,8 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
 
 def test_so_is_whoever_watches_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "movies" / "one")
-    (run.machines / "r1-0").mkdir(parents=True)
-    StallLog(run.machines / "r1-0", "server").report_stalls(
+    (run.machines_folder / "r1-0").mkdir(parents=True)
+    StallLog(run.machines_folder / "r1-0", "server").report_stalls(
         [Stall("reading", 300.0, news=True)], wall_clock()
     )
     watched = Screen("600x real time")
