@@ -57,6 +57,7 @@ class TrainingClient:
             if isinstance(event, MachineLost) and event.machine == self._folder.controller_machine:
                 self._was_silent = self._was_silent or self.hanging_controller is not None
                 self._bereft = not self._ended
+            # The first reliable machine carries the controller: before, there is nobody to be silent.
             if isinstance(event, MachineJoined) and event.tier is Tier.RELIABLE and not self._awaited:
                 self._awaited = True
                 self._silence.mark_heard(_CONTROLLER, self._timing.first_word_s)

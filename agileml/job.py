@@ -158,6 +158,8 @@ class JobFolder:
         """
         folder = cls(path.resolve())
         folder.path.mkdir(parents=True, exist_ok=True)
+        # An attempt that was killed here may have left sockets, keys and an address, which would mislead
+        # processes.
         folder.remove_sockets()
         folder._sockets_link.unlink(missing_ok=True)
         folder._keys_file.unlink(missing_ok=True)
@@ -201,6 +203,7 @@ class JobFolder:
             keys.write(folder._keys_file)
         unfinished = folder.path / "job.part"
         unfinished.write_text(json.dumps(asdict(job), default=structs.asdict))
+        # Last: this file says that the folder is prepared.
         unfinished.replace(folder._job_file)
         return folder
 

@@ -87,6 +87,7 @@ def measure_clock(
             ) from error
         finally:
             if process.poll() is None:
+                # The whole group: an application may have started processes of its own.
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         last = trouble.strip().splitlines()[-1:] or [f"status {process.returncode}"]

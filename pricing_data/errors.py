@@ -1,14 +1,14 @@
-"""What can be wrong with price data as a whole. Single bad rows are findings (``quality.py``), not errors.
+"""Defines what can be wrong with price data as a whole. Bad single rows are findings (``quality.py``).
 
 Feeds say what to do next:
 
 TraceError              a file cannot be read as the price file it claims to be
     NoSuchMarket            it can, and has none of the markets asked for
 FeedError               a cloud's prices could not be fetched
-    FeedUnavailable         its SDK or its credentials are not there: do without the feed, say how to get them
+    FeedUnavailable         its SDK or its credentials are missing: do without the feed, say how to get them
     CredentialsRejected     drop the feed for this run
         CredentialsExpired      ... and log in again
-    RegionRefused           do without this part, the others can be had
+    RegionRefused           do without this part, the others are available
     FeedThrottled           wait, then ask again
     FeedUnreachable         the connection broke: ask again
     FeedBroken              the answer is not what the API promises: asking again does not help
@@ -21,7 +21,10 @@ from __future__ import annotations
 
 
 class TraceError(Exception):
-    """A price file is unusable. The message says where, what was found, what was expected, what to do."""
+    """Reports an unusable price file.
+
+    The message says where, what was found, what was expected, what to do.
+    """
 
     def __init__(self, path: str, line: int | None, found: str, expected: str, advice: str) -> None:
         where = path if line is None else f"{path}, line {line}"
@@ -34,7 +37,7 @@ class TraceError(Exception):
 
 
 class NoSuchMarket(TraceError):
-    """A price file has nothing of the markets that were asked for. ``offered``: some of those it has."""
+    """Reports that a price file has none of the requested markets. ``offered``: some of those it has."""
 
     def __init__(self, path: str, offered: str) -> None:
         advice = f"The file holds {offered}."
@@ -43,7 +46,10 @@ class NoSuchMarket(TraceError):
 
 
 class FeedError(Exception):
-    """Prices could not be fetched. The message says where, what happened and what to do about it."""
+    """Reports that prices could not be fetched.
+
+    The message says where, what happened and what to do about it.
+    """
 
     def __init__(self, where: str, found: str, advice: str) -> None:
         super().__init__(f"{where}: {found}. {advice}")
@@ -53,23 +59,23 @@ class FeedError(Exception):
 
 
 class FeedUnavailable(FeedError):
-    """The feed's SDK or its credentials are missing."""
+    """Reports that the feed's SDK or its credentials are missing."""
 
 
 class CredentialsRejected(FeedError):
-    """The cloud does not accept these credentials, for any part."""
+    """Reports that the cloud does not accept these credentials, for any part."""
 
 
 class CredentialsExpired(CredentialsRejected):
-    """They were good once."""
+    """Reports credentials that were valid once."""
 
 
 class RegionRefused(FeedError):
-    """This part is not open to these credentials; others may be."""
+    """Reports that this part is not open to these credentials; others may be."""
 
 
 class FeedThrottled(FeedError):
-    """The cloud asks for patience, for ``retry_after_s`` seconds where it says so."""
+    """Reports that the cloud throttles, for ``retry_after_s`` seconds where it says so."""
 
     def __init__(self, where: str, found: str, advice: str, retry_after_s: float | None = None) -> None:
         super().__init__(where, found, advice)
@@ -77,15 +83,15 @@ class FeedThrottled(FeedError):
 
 
 class FeedUnreachable(FeedError):
-    """No connection, or it broke before the answer was whole."""
+    """Reports that there is no connection, or that it broke before the answer was whole."""
 
 
 class FeedBroken(FeedError):
-    """An answer that is not what the API promises. ``found`` says where it differs."""
+    """Reports an answer that is not what the API promises. ``found`` says where it differs."""
 
 
 class StoreDamaged(Exception):
-    """A file of the price store cannot be read. The message says which one and what to do."""
+    """Reports a file of the price store that cannot be read. The message says which one and what to do."""
 
     def __init__(self, path: str, found: str) -> None:
         advice = "Move it out of the store and fetch or import that month again."
@@ -95,7 +101,7 @@ class StoreDamaged(Exception):
 
 
 class StoreUnwritable(Exception):
-    """Nothing of the batch was stored. The message says what could not be written."""
+    """Reports that nothing of the batch was stored. The message says what could not be written."""
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(f"{path}: {found}. Make room or give permission, then fetch or import again.")
@@ -104,7 +110,7 @@ class StoreUnwritable(Exception):
 
 
 class ExportRefused(Exception):
-    """Nothing was written. The message says what was found and what was expected."""
+    """Reports that nothing was written. The message says what was found and what was expected."""
 
     def __init__(self, path: str, found: str, expected: str) -> None:
         super().__init__(f"{path}: found {found}; expected {expected}.")

@@ -32,7 +32,9 @@ _A_KEEP: Final = "a number of runs of each job, like 10, or a time, like 30d"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Says how much to keep of what is not needed: ``runs`` of each job, or what is younger than ``seconds``."""
+    """Says how much to keep of what is not needed: ``runs`` of each job, or what is younger than
+    ``seconds``.
+    """
 
     runs: int | None = None
     seconds: Seconds | None = None

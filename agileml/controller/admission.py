@@ -20,11 +20,15 @@ def admit_machines(cluster: ClusterState) -> Result:
     waiting = [machine for machine in cluster.machines.values() if _is_waiting(machine)]
     if not waiting:
         return cluster, ()
+    # Nobody computes yet, so new members disturb nobody.
     if cluster.phase is TrainingPhase.STARTING:
         return _with_members(cluster, waiting), ()
+    # A needed machine becomes a member in the middle of a clock: without it training stands still, or is not
+    # safe.
     urgent = [machine for machine in waiting if _is_needed(cluster, machine)]
     if urgent:
         return replace(_with_members(cluster, urgent), turn=True, planned=False), ()
+    # The last plan is still being carried out; a second one on top of it would move the same things again.
     if not cluster.all_served or not cluster.planned:
         return cluster, ()
     ready = [machine for machine in waiting if _has_loaded(machine)]

@@ -15,7 +15,11 @@ def advance_consistent(cluster: ClusterState) -> Result:
     B stops at the last clock, so that servers keep what undoes later ones: the model is saved at that clock.
     After a stop was requested, B stays until that clock is reached: see ``progress.stop_requested``.
     """
+    # Backups skip clocks, since pushes merge them into ranges. So B is the highest clock that is safe in
+    # every partition, and not the lowest of each partition's highest.
     everywhere = frozenset.intersection(*(partition.safe for partition in cluster.partitions))
+    # Servers let workers read up to B plus the lag, which is the last clock now. If B moved before that clock
+    # is reached, workers that have not heard of the stop would run past it.
     if cluster.until < cluster.setup.clocks:
         everywhere &= {cluster.consistent, cluster.until}
     clock = max(clock for clock in everywhere if clock <= cluster.until)
@@ -74,6 +78,7 @@ def save_model(cluster: ClusterState) -> Result:
         cluster,
         phase=TrainingPhase.SAVING,
         partitions=resting,
+        # Workers own nothing from now on, so that every leaving machine can be released.
         shards=tuple(shard.with_owner(None) for shard in cluster.shards),
         saving=frozenset(keepers),
     )

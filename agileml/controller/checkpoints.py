@@ -40,6 +40,8 @@ def begin_attempt(cluster: ClusterState) -> Result:
         if holder is None or not cluster.is_reliable(holder):
             return cluster, ()  # a copy is on its way to one
         parts[holder].append(partition.number)
+    # Numbers are never reused: a late word about an attempt that was given up must not count for the next
+    # one.
     number = cluster.attempts + 1
     folder = f"{cluster.setup.checkpoints}/{clock:010}-{number}"
     attempt = CheckpointAttempt(number, clock, folder, frozenset(parts))
@@ -85,6 +87,8 @@ def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
         return cluster, ()
     cluster = replace(cluster, stored=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
     commands: Commands = (Checkpointed(attempt.clock, attempt.folder),)
+    # If that machine died meanwhile nobody drops the older checkpoints now; the next one's order covers them
+    # too.
     if cluster.live_server(event.machine) is not None:
         commands += (DropCheckpoints(event.machine, attempt.number, attempt.folder),)
     return cluster, commands

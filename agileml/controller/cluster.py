@@ -259,6 +259,7 @@ class ClusterState(Struct, frozen=True):
     # ---- changes -------------------------------------------------------------------------------
 
     def with_machine(self, machine: MachineRecord) -> ClusterState:
+        # A machine that is replaced keeps its place in the order of joining.
         return replace(self, machines={**self.machines, machine.name: machine})
 
     def without_machine(self, name: str) -> ClusterState:

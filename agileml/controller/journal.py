@@ -55,6 +55,7 @@ class ControllerJournal:
                 "has to be launched again"
             )
         self._file = path.open("a")
+        # Else the next line would be appended to the half of one.
         self._file.truncate(len(whole.encode()))
         if not whole:
             self._write_line(head)
@@ -80,4 +81,6 @@ class ControllerJournal:
 
     def _write_line(self, line: str) -> None:
         self._file.write(line + "\n")
+        # No fsync: the journal has to outlive this process. What takes the machine takes the controller's
+        # disk too.
         self._file.flush()

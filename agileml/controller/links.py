@@ -81,6 +81,8 @@ class Controller:
 
     def replay_journal(self, heard: Iterable[Sequence[Entry]]) -> None:
         """Folds the recorded steps. A link that comes of it sends nothing until its peer says what it has."""
+        # Links made now stay quiet until their peers say what they lack: repeating the whole history helps
+        # nobody.
         self._live = False
         for entries in heard:
             for entry in entries:
@@ -96,6 +98,8 @@ class Controller:
         link = self.link_to(name)
         new = tuple(Entry(name, number, event) for number, event in link.receive(packet))
         machine = name.removeprefix(agent_name(""))
+        # An agent that was cut off for long comes back to a job that has given it up. Its machine is still
+        # paid for.
         if machine != name and machine in self.cluster.departed and not link.last_sent:
             link.send(EndMachine(machine))
         return new
@@ -130,6 +134,7 @@ class Controller:
         events = [event for entry in entries for event in self._derive_events(entry.event)]
         if not events:
             return
+        # Before the step, which moves these machines to ``departed``.
         given_up = dict.fromkeys(self._machines_given_up(entries))
         self.cluster, commands = self._step(self.cluster, events)
         for machine in () if self.cluster.phase.is_over else given_up:  # where it is over, all of them go
@@ -164,6 +169,7 @@ class Controller:
         match event:
             case ServerReady(machine, incarnation) | WorkerReady(machine, incarnation):
                 role = "server" if isinstance(event, ServerReady) else "worker"
+                # A late word of an earlier incarnation must not bring its link back.
                 if incarnation > self._incarnations.get((role, machine), 0):
                     self._hang_up(role, machine)
                     self._incarnations[role, machine] = incarnation

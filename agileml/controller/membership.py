@@ -44,6 +44,7 @@ def role_changed(cluster: ClusterState, event: RoleEvent) -> Result:
         return cluster, ()
     machine = cluster.machines.get(event.machine)
     if machine is None:
+        # The announcement of the machine comes over another channel, and may still come.
         return replace(cluster, strangers=(*cluster.strangers, event)), ()
     match event:
         case ServerReady():
@@ -67,6 +68,7 @@ def _server_ready(cluster: ClusterState, machine: MachineRecord, event: ServerRe
     known = machine.server.incarnation if machine.server else machine.dead_server
     if event.incarnation <= known:
         return cluster
+    # A second server of a machine proves that the first is gone, even if nobody reported its death.
     cluster = _server_lost(cluster, machine, event.incarnation - 1)
     machine = replace(cluster.machines[machine.name], server=ServerRecord(event.incarnation, event.endpoint))
     return cluster.with_machine(_mark_proven(machine))
@@ -129,6 +131,7 @@ def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) ->
     state knows that.
     """
     if event.machine not in cluster.machines:
+        # Lost before it was announced: the announcement, if it still comes, finds it departed and is ignored.
         strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
         return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
     return drop_server_state(cluster.without_machine(event.machine), event.machine), ()
@@ -141,6 +144,7 @@ def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
     """Removes the copies that the server of ``name`` held, and what it was writing."""
     attempt = cluster.attempt
     if attempt is not None and name in attempt.writing:
+        # Its part will never be written. What is due stays due: another attempt begins as soon as it can.
         cluster = replace(cluster, attempt=None, checkpoint_due=True)
     elif attempt is not None and name == attempt.sealer:
         cluster = replace(cluster, attempt=replace(attempt, sealer=None))

@@ -89,8 +89,10 @@ class ControllerProcess:
         """
         due = min(self._repeat_at, self._confirm_at, self._client_at if self._client_waits else math.inf)
         self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
+        # Packets gather meanwhile: one step, and one line of the journal, for all of them.
         time.sleep(max(0.0, self._rests_until - time.monotonic()))
         self._rests_until = time.monotonic() + _TOGETHER_S
+        # Before any packet is read, so that time in which this process stood still is nobody's silence.
         self._silence.wake_up(time.monotonic())
         entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
@@ -121,6 +123,7 @@ class ControllerProcess:
     def _act_on(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
+        # First: a controller that is killed here has told nobody what its successor would not know.
         self._journal.record_step(entries)
         self._core.act_on(entries)
         for entry in entries:

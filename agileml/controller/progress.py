@@ -30,6 +30,7 @@ def partition_installed(cluster: ClusterState, event: Installed) -> Result:
         raise ImpossibleEvent(
             cluster.with_story(f"{event}, but clock {cluster.consistent} was backed up everywhere")
         )
+    # Back in stage 1 the backup itself takes over, and needs no backup on a reliable machine.
     backup = None if partition.backup == event.machine else partition.backup
     # A new owner pushes again whatever is not backed up, so its backup catches up. An owner that never
     # stopped serving does not.
@@ -77,6 +78,7 @@ def clock_completed(cluster: ClusterState, event: ClockCompleted) -> Result:
     if not _is_current(cluster, event.generation):
         return cluster, ()
     changed = replace(partition, completed=max(partition.completed, event.clock))
+    # Beyond B only: the clocks up to B are safe already, and ``safe`` must not grow with every late word.
     if event.machine == partition.durability_source and event.clock > cluster.consistent:
         changed = replace(changed, safe=changed.safe | {event.clock})
     return cluster.with_partitions([changed]), ()

@@ -91,6 +91,7 @@ def _start_over(cluster: ClusterState) -> Result:
         saving=frozenset(),
         attempt=None,
         attempted=clock,
+        # A stop that was requested still ends the job soon, counted from the checkpoint.
         until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag_limit,
     )
     return cluster, tuple(commands)
@@ -106,6 +107,7 @@ def _return_to_b(cluster: ClusterState) -> Result:
     commands: list[Command] = []
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
+        # Only served partitions can undo in place: any other copy may be incomplete, or nobody's.
         if partition.standing is PartitionStatus.SERVED:
             after, orders = _roll_back(cluster, partition)
         else:

@@ -180,6 +180,7 @@ def step(
         answers += more
     completed = cluster.completed_clock
     if completed > cluster.furthest:
+        # There is progress, so the deaths before were no pattern.
         cluster = replace(cluster, furthest=completed, deaths=0)
     # A server that is answered may have died by a later one of these events.
     commands = tuple(word for word in answers if _is_deliverable(cluster, word))
@@ -189,6 +190,8 @@ def step(
     cluster, more = _apply_rules(cluster, due, rules)
     if cluster.consistent < before.consistent and cluster.consistent != cluster.stored.clock:
         raise cluster.violated_invariant(4, f"from {before.consistent} to {cluster.consistent}")
+    # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
+    # since clocks alone run only ``CLOCK_RULES``.
     if cluster.turn and cluster.all_served:
         cluster = replace(cluster, turn=False, news=cluster.news and due is not rules[cluster.phase])
     return cluster, commands + more

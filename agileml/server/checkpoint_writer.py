@@ -37,6 +37,7 @@ class CheckpointWriter:
 
     def finished_outcomes(self) -> Iterator[TaskOutcome]:
         """Yields the outcomes of tasks that ended since the last call."""
+        # In order: an outcome is reported only after those of the tasks before it.
         while self._under_way and self._under_way[0].done():
             outcome = self._under_way.pop(0).result()
             if outcome is not None:

@@ -137,6 +137,7 @@ class PartitionState:
         taken: Matrix = self.values[fastest_index(rows)]
         if taken.base is None:  # gathered
             return taken
+        # The last clock wrote in place, and the next likely will: a view would change under its reader.
         if not self._made_new:
             return taken.copy()
         self._given_out = True
@@ -176,13 +177,16 @@ class PartitionState:
         if len(self._pending.get(self.clock + 1, ())) < self._shards:
             return False
         deltas = self._pending.pop(self.clock + 1)
+        # Where sums were kept as the deltas came, the last delta leaves nothing to add.
         after = self._running_sums.take_values(self.clock + 1)
         if after is not None:
+            # The new values are an array that readers of running sums may still hold.
             self._apply_patch(after, self.clock + 1, given_out=True)
         else:
             after = add_in_order(self.values, [patch for _, patch in sorted(deltas.items())])
             self._apply_patch(after, self.clock + 1, given_out=False)
             self._running_sums.learn_runs(deltas, len(self.values))
+            # Learning the runs dropped all sums, so those of later clocks are taken up again.
             for late in self.pending_deltas if self._pending else ():
                 self._running_sums.add_delta(late.clock, late.delta, self.values, self.clock)
         if not keep:
@@ -255,6 +259,7 @@ class PartitionState:
             )
         while self.clock > clock:
             step = self._undo.pop()
+            # The undo of a whole partition is the old array itself: nothing to copy, but others may hold it.
             if len(step.patch.rows) == len(self.values):
                 self.values, self._given_out = step.patch.values, True
             else:
@@ -272,6 +277,7 @@ class PartitionState:
 
     def trim_undo(self, backed: int) -> None:
         """Drops the undo of clocks before ``backed``, but never what a read may still ask for."""
+        # With s = 0 a slow worker may still read the version before the last clock.
         oldest = min(backed, self.clock - 1)
         self._undo = [step for step in self._undo if step.clock > oldest]
         self._loose = {clock for clock in self._loose if clock > oldest}

@@ -95,6 +95,7 @@ class PendingRequests:
             asked = RequestPart(sender, request.request, request.generation, request.clock, cut, part)
             place = asked.slot_key
             older = self._asked.get(place)
+            # The worker has given up the older request, and would ignore its answer.
             if older is not None:
                 self._remove_item(older, part.partition)
             if not attempt(asked):

@@ -87,6 +87,7 @@ class ServerProcess:
             for event in self._writer.finished_outcomes():
                 self._control.queue_message(event)
             self._control.confirm()
+            # Servers come and go with every stage; a socket to each of the past would pile up.
             if self._data.has_server_sockets:
                 self._data.close_all_but(self._core.open_endpoints)
             if self._save_again and time.monotonic() >= self._save_again_at:

@@ -40,6 +40,7 @@ def answer_part(asked: RequestPart, replica: Replica | None, left: int, setup: S
     ``replica``: what the server has of the partition; ``left``: the newest epoch under which it has none. An
     update that is acknowledged is in, and the clock it belongs to may be complete.
     """
+    # Epochs first: only the present owner may judge generations and clocks.
     epoch = asked.part.epoch
     serving = replica is not None and replica.role is ReplicaRole.SERVING
     newest = replica.epoch - 1 if replica is not None and serving else left

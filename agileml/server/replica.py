@@ -163,6 +163,7 @@ class Replica:
 
     def confirm_push(self, done: PushDone) -> None:
         """Records that the backup holds the end of a range; it may say so twice."""
+        # An older confirmation says nothing about the range on its way, which was sent since.
         if (self.generation, self.sent) == (done.generation, done.clock):
             self.acked = done.clock
 
@@ -170,6 +171,7 @@ class Replica:
         """Records that every partition is backed up to ``clock``."""
         self.backed = max(self.backed, clock)
         self.acked = max(self.acked, self.backed)
+        # B says that the backup has it, even where its confirmation was lost.
         self.sent = max(self.sent, self.acked)
         self.state.trim_undo(self.backed)
 

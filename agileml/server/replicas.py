@@ -174,6 +174,7 @@ class Replicas:
         replica = self._replicas.get(push.partition)
         if replica is None:
             return False
+        # No backup any more. The push is done with if this replica already has all that it brings.
         if replica.role is not ReplicaRole.BACKUP:
             return replica.generation >= push.generation and replica.state.clock >= push.clock
         if not replica.adopt_generation(push) or replica.state.clock < push.since:
@@ -216,6 +217,7 @@ class Replicas:
         stale = replica is not None and message.generation < replica.generation
         if stale or message.epoch <= self.known_epoch(partition):
             return True
+        # An Advance may have overtaken the partition on its way here.
         generation, advanced = self._backed
         backed = max(message.backed, advanced) if generation == message.generation else message.backed
         self._replicas[partition] = replica = Replica.from_install(message, backed, self._setup)
@@ -238,6 +240,8 @@ class Replicas:
         if backup is not None:
             self._out += replica.next_push()
             return
+        # Without a backup this replica is the durable one: the controller must know all that it can return
+        # to.
         for clock in replica.state.keep_all():
             self._out.append(ClockCompleted(self._me.machine, replica.partition, replica.generation, clock))
 
@@ -278,6 +282,7 @@ class Replicas:
         if command.generation > replica.generation:
             return False
         if command.target == self._me.machine:
+            # All that a new backup is known to hold is B.
             if replica.backup != command.backup:
                 replica.assume_backup_at(replica.backed)
             self._transfers.drop_transfer(command.partition)
@@ -291,6 +296,7 @@ class Replicas:
 
     def _back_up(self, replica: Replica, command: BackUp) -> bool:
         """Makes ``target`` the backup. Its copy goes first, over the connection that later pushes take."""
+        # A copy of another generation would carry clocks that were rolled back.
         if command.generation != replica.generation or replica.role is not ReplicaRole.SERVING:
             return command.generation < replica.generation or command.epoch < replica.epoch
         replica.backup = command.target

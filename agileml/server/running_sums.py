@@ -67,9 +67,11 @@ class RunningSums:
             below = before[0]
         else:
             run = None
+        # The pattern is broken. Sums of other shards go too, as their array would lack this delta.
         if run is None or as_slice(delta.patch.rows) != run:
             self.discard_runs()
             return
+        # Uninitialised: every part is written by exactly one shard before anybody reads it.
         if clock not in self._begun:
             self._begun[clock] = np.empty_like(values), set()
         after, known = self._begun[clock]

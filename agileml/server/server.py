@@ -110,6 +110,7 @@ class Server:
                 self._waiting.drop_pushes(command.partition)
             case Advance():
                 self._replicas.advance_consistent(command)
+                # B concerns every partition: reads wait for it, so as not to run too far ahead.
                 return self._retry_waiting(self._replicas.partition_numbers)
             case WriteCheckpoint():
                 self._replicas.take_snapshot(command)

@@ -42,6 +42,7 @@ class WorkerProcess:
     def __init__(
         self, folder: JobFolder, machine: str, incarnation: int, cores: int, activities: Activities
     ) -> None:
+        # First of all: making the application and opening the input may take long, or hang.
         self._activity = activities.add_thread("starting: making the application, opening the input")
         job, self._input = folder.read_job(), folder.open_input()
         self._app = job.make_application()
@@ -123,6 +124,7 @@ class WorkerProcess:
         self._loader.set_wanted(assign.shards, assign.preload)
         self._dispatch_outgoing(self._core.take_assignment(assign))
         self._data.close_all_but({route.endpoint for route in assign.routes})
+        # A notice runs in real seconds, so a draining worker does too.
         self._pacer.free = assign.drain
         if not assign.drain:
             self._finish_by = math.inf

@@ -74,6 +74,7 @@ class ShardCache:
         book = self._books.pop(shard, None)
         if book is None:
             return None
+        # Put back at the end: the dictionary's order is that of last use.
         self._books[shard] = book
         return book.arrays
 

@@ -79,6 +79,7 @@ class ShardLoader:
         os.close(self._wake)
 
     def _read_now(self, shard: int) -> Arrays:
+        # A shard that is being read in the background is not read twice.
         reading = self._reading
         return reading[1].result() if reading is not None and reading[0] == shard else self._read(shard)
 
@@ -87,4 +88,5 @@ class ShardLoader:
         if shard is not None:
             future = self._background.submit(self._read, shard)
             self._reading = shard, future
+            # Wakes the worker's poller, which waits for sockets and this pipe alike.
             future.add_done_callback(lambda _: os.write(self._wake, b"\0"))

@@ -140,6 +140,7 @@ class Worker:
         if last is not None and assign.version <= last.version:
             return ()
         if last is None or assign.generation > last.generation:
+            # A roll-back: whatever was delivered since is undone on the servers.
             self._over, self._delivered = assign.clock - 1, {}
             self._task = self._ahead = None
             self._behind.clear()
@@ -291,6 +292,7 @@ class Worker:
         if self._task is None:
             self._task, self._ahead = self._ahead or self._make_next_task(), None
             self._report_drained()
+        # While this clock is pushed, or for shards gained meanwhile, the next task may already read.
         if self._task is not None and not self._task.is_reading and self._ahead is None:
             self._ahead = self._make_next_task()
         for some in (self._task, self._ahead):
@@ -374,6 +376,8 @@ class Worker:
         batches: dict[str, list[tuple[Route, _PendingPart]]] = {}
         for partition, asked in task.asked.items():
             route = self._routes.get(partition)
+            # Without a route the partition is on its way; the assignment that names its new owner comes here
+            # again.
             if route is None or route is asked.route or route == asked.route:
                 continue
             if not (asked.again and self._may_overtake_push(task, partition)):

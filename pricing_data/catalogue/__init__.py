@@ -1,7 +1,7 @@
-"""Instance types and Linux on-demand list prices, as published, with the date each came into force.
+"""Provides instance types and Linux on-demand list prices, as published, with their dates.
 
-Refuses to guess: what is not in the files beside this one is None, and a price is not carried back to a
-time before it was announced. ``SOURCES.md`` says where every figure is from and how it was checked.
+It does not guess: what is not in the files beside this one is None, and no price applies before it was
+announced. ``SOURCES.md`` says where every figure is from and how it was checked.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from pricing_data.model.market import InstanceType
 from pricing_data.model.units import Instant, UsdPerHour, parse_instant
 
 _ListPrices = tuple[tuple[Instant, UsdPerHour], ...]
-"""(valid from, price), ascending."""
+"""Pairs of (valid from, price), ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``Catalogue.bundled()`` is the one that ships; tests and other sources make their own."""
+    """Holds types and list prices.
+
+    ``Catalogue.bundled()`` is the one that ships; other sources make their own.
+    """
 
     instance_types: Mapping[tuple[str, str], InstanceType]
     """By (cloud, name)."""
@@ -52,28 +55,32 @@ class Catalogue:
         return self.instance_types.get((cloud, name))
 
     def on_demand(self, cloud: str, region: str, name: str, at: Instant) -> UsdPerHour | None:
-        """The list price in force at ``at``; None where it is unknown, or earlier than what is known."""
+        """Returns the list price in force at ``at``; None where it is unknown, or earlier than what is known."""
         prices = self.list_prices.get((cloud, region, name), ())
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
     def list_price_caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
-        """Every list price and since when it was in force, ascending: what spot prices are held to."""
+        """Returns every list price and since when it was in force, ascending: spot prices are checked against
+        them.
+        """
         return self.list_prices.get((cloud, region, name), ())
 
     def instance_types_of(self, cloud: str) -> tuple[InstanceType, ...]:
-        """All known types of ``cloud``, by name."""
+        """Returns all known types of ``cloud``, by name."""
         mine = (found for (owner, _), found in self.instance_types.items() if owner == cloud)
         return tuple(sorted(mine, key=lambda found: found.name))
 
 
 def bundled_egress() -> dict[tuple[str, str], float]:
-    """Dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud"): the border it crosses."""
+    """Returns dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud"): the border it
+    crosses.
+    """
     return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _read_rows("egress.csv")}
 
 
 def bundled_gpu_names() -> dict[tuple[str, str], str]:
-    """What the GPUs of bundled types are called, by (cloud, name); types without GPUs are left out."""
+    """Returns the names of bundled types' GPUs, by (cloud, name); types without GPUs are left out."""
     rows = _read_rows("instance_types.csv")
     return {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
 

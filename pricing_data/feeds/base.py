@@ -1,7 +1,7 @@
-"""What a price feed is: the contract between the clouds' APIs and ``pricing_data.feeds.fetch``.
+"""Defines what a price feed is: the contract between the clouds' APIs and ``pricing_data.feeds.fetch``.
 
-Refuses to know SDKs, stores, retries and clocks. A feed says which parts it has, turns one part's answers
-into batches, and translates its SDK's errors into those of ``pricing_data.errors``, chained.
+Knows no SDKs, stores, retries or clocks. A feed lists its parts, turns one part's answers into batches, and
+translates its SDK's errors into those of ``pricing_data.errors``, chained.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AnyBatch = Batch | RateBatch | TypeBatch | OnDemandBatch | UnreadableBatch
 
 
 class PartKind(StrEnum):
-    """What a part tells about markets."""
+    """Says what kind of data a part has about markets."""
 
     PRICES = "prices"
     RATES = "eviction rates"
@@ -28,16 +28,16 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeedPart:
-    """What can be fetched, and can fail, on its own: mostly one kind of data of one region."""
+    """Describes what can be fetched, and can fail, on its own: mostly one kind of data of one region."""
 
     cloud: str
     kind: PartKind
     name: str
-    """What people are shown ("us-east-1"); unique within its feed and kind."""
+    """The name shown to users ("us-east-1"); unique within its feed and kind."""
     source: str
     """The ``source`` of the part's batches, such as "aws DescribeSpotPriceHistory"."""
     region: str | None = None
-    """The region whose newest stored row an incremental fetch goes on from; None: always fetched whole."""
+    """The region whose newest stored row an incremental fetch continues from; None: always fetched whole."""
 
     def __str__(self) -> str:
         return f"{self.cloud} {self.name} {self.kind}"
@@ -45,10 +45,10 @@ class FeedPart:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer, or what a number of answers add up to.
+    """Holds one answer, or what a number of answers add up to.
 
-    ``batches`` are stored before the next page is asked for, each all or nothing. ``rows`` counts the rows
-    of the answer, for progress: the batches may come later, gathered from many answers.
+    ``batches`` are stored before the next page is requested, each all or nothing. ``rows`` counts the rows of
+    the answer, for progress: the batches may come later, gathered from many answers.
     """
 
     rows: int
@@ -56,19 +56,22 @@ class Page:
     cursor: str = ""
     """How far the part has come, in words ("up to 2026-11-02")."""
     left_out: str = ""
-    """What of the part has no row so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
+    """What the part has no row for so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
 
 
 def narrowed_source(source: str, *narrowing: object) -> str:
-    """The source of prices where only some zones or types are asked for, as ``narrowing`` says.
+    """Returns the source of prices where only some zones or types are fetched, as ``narrowing`` says.
 
-    One of its own: what it does not speak of may still be there.
+    It is a source of its own, because a market that it does not mention may still be offered.
     """
     return f"{source} of some" if any(narrowing) else source
 
 
 class Feed(Protocol):
-    """The prices of one cloud. Its methods raise FeedError and nothing else; parts are fetched in threads."""
+    """Provides the prices of one cloud.
+
+    Its methods raise FeedError and nothing else; parts are fetched in threads.
+    """
 
     @property
     def name(self) -> str: ...
@@ -77,14 +80,14 @@ class Feed(Protocol):
     def cloud(self) -> str: ...
 
     def list_parts(self) -> tuple[FeedPart, ...]:
-        """What there is to fetch. May ask the cloud which regions are open to these credentials."""
+        """Lists what there is to fetch. May ask the cloud which regions are open to these credentials."""
         ...
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """All of ``part``, or what changed at or after ``since``, the time of its newest stored row.
+        """Yields all of ``part``, or what changed at or after ``since``, the time of its newest stored row.
 
-        The promise that makes a fetch resumable: when a batch is handed out, every row that is older than
-        the batch's newest has been handed out before, or is in it. Where a cloud answers newest first,
-        the feed asks for one span of time after the other.
+        This promise makes a fetch resumable: when a batch is handed out, every row that is older than the
+        batch's newest has been handed out before, or is in it. Where a cloud answers newest first, the feed
+        asks for one span of time after the other.
         """
         ...

@@ -1,11 +1,11 @@
-"""Fetching: every part of every feed, at once, into the store.
+"""Fetches every part of every feed at once, into the store.
 
-Waits for what is worth waiting for, does without what is not, and says for each part how much came of it
-or why nothing did. Batches are stored as they come, each whole, so an interrupt or a kill loses at most
-what was not handed out yet; the next fetch asks for what is newer than the newest stored row.
+It retries what is worth retrying, skips what is not, and reports for each part how much came of it or why
+nothing did. Batches are stored as they come, each whole, so an interrupt or a kill loses at most what was not
+handed out yet; the next fetch asks for what is newer than the newest stored row.
 
-Feeds work in threads. Whoever is told of progress is told in the thread that called. Refuses to know
-clouds, and reads no time of day: only how long things took.
+Feeds work in threads. Progress is reported in the thread that called. Knows no clouds, and reads no time of
+day: only how long things took.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pricing_data.formats.batches import Batch, OnDemandBatch, RateBatch, TypeBa
 from pricing_data.model.units import Instant
 
 _GRACE_S: Final = 5.0
-"""After an interrupt: so long may a thread take to finish what it is storing."""
+"""Seconds after an interrupt in which a thread may finish what it is storing."""
 
 
 class StoreResult(Protocol):
-    """What became of a batch's rows."""
+    """Counts what became of a batch's rows."""
 
     @property
     def new(self) -> int: ...
@@ -44,7 +44,7 @@ class StoreResult(Protocol):
 
 
 class Store(Protocol):
-    """What is asked of the price store here; ``pricing_data.store.store.PriceStore`` is one."""
+    """Names what fetching needs of the price store; ``pricing_data.store.store.PriceStore`` is one."""
 
     def add_prices(self, batch: Batch) -> StoreResult: ...
     def add_rates(self, batch: RateBatch) -> StoreResult: ...
@@ -56,9 +56,9 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FetchPatience:
-    """How often to ask again after a throttled or broken call, beyond what an SDK does by itself.
+    """Sets how often to ask again after a throttled or broken call, beyond what an SDK does by itself.
 
-    Whatever is stored between two failures starts the count anew.
+    A row stored between two failures resets the count.
     """
 
     attempts: int = 5
@@ -66,7 +66,7 @@ class FetchPatience:
     longest_wait_s: float = 60.0
 
     def wait_s(self, failures: int, error: FeedError) -> float | None:
-        """Before asking again; None when that is enough, or no use."""
+        """Returns seconds to wait before asking again; None when that is enough, or no use."""
         if failures >= self.attempts or not isinstance(error, FeedThrottled | FeedUnreachable):
             return None
         if isinstance(error, FeedThrottled) and error.retry_after_s is not None:
@@ -76,35 +76,35 @@ class FetchPatience:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """What came of one part, so far or in the end. Each stored row is new, known or quarantined."""
+    """Reports what came of one part, so far or in the end. Each stored row is new, known or quarantined."""
 
     part: FeedPart
     rows: int = 0
-    """In answers: ahead of what is stored, and one that had to be asked for again counts again."""
+    """Rows in answers: ahead of what is stored; a row that was requested again counts again."""
     new: int = 0
     known: int = 0
     quarantined: int = 0
     retries: int = 0
     seconds: float = 0.0
     cursor: str = ""
-    """How far it came, as the feed says it."""
+    """How far it came, in the feed's words."""
     left_out: str = ""
-    """What has no row although the part is whole, and why, as the feed says it."""
+    """What has no row although the part is whole, and why, in the feed's words."""
     waiting: FeedError | None = None
-    """Why nothing happens right now."""
+    """The error that it waits out right now."""
     failure: FeedError | None = None
-    """Why it is not whole."""
+    """Why it is incomplete."""
     done: bool = False
-    """All there is was stored."""
+    """Everything there is was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What became of each part of a fetch, and how long the whole took, in seconds."""
+    """Reports what became of each part of a fetch, and how long the whole took, in seconds."""
 
     parts: tuple[PartReport, ...]
     unavailable: tuple[tuple[str, FeedError], ...]
-    """Feeds of which not even the parts could be told, and why."""
+    """Feeds that could not even list their parts, and why."""
     interrupted: bool
     seconds: float
 
@@ -125,7 +125,7 @@ def fetch_all(
     width: int = 16,
     progress: Progress | None = None,
 ) -> FetchReport:
-    """Fetch ``kinds`` of data from all ``feeds``, ``width`` parts at a time.
+    """Fetches ``kinds`` of data from all ``feeds``, ``width`` parts at a time.
 
     A FeedError is reported, never raised. An error of the store, or a bug, stops everything and is raised.
     KeyboardInterrupt stops everything too, and the report says so.
@@ -155,7 +155,7 @@ def fetch_all(
 
 @dataclass(frozen=True, slots=True)
 class _Scout:
-    """A feed and what it says there is to fetch."""
+    """Pairs a feed with the parts that it listed."""
 
     feed: Feed
     parts: tuple[FeedPart, ...]
@@ -166,13 +166,13 @@ def _select_parts(scout: _Scout, kinds: Collection[PartKind]) -> Iterator[tuple[
 
 
 def _interleave_piles(piles: Iterable[list[tuple[Feed, FeedPart]]]) -> list[tuple[Feed, FeedPart]]:
-    """One of each pile in turn, so that no cloud waits until another is done."""
+    """Takes one of each pile in turn, so that no cloud waits until another is done."""
     ranked = [(rank, turn, task) for turn, pile in enumerate(piles) for rank, task in enumerate(pile)]
     return [task for _, _, task in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 class _Run:
-    """One fetch. Its threads share nothing but the feeds that were given up."""
+    """Runs one fetch. Its threads share nothing but the feeds that were given up."""
 
     def __init__(self, store: Store, patience: FetchPatience) -> None:
         self._store = store
@@ -182,14 +182,14 @@ class _Run:
         self.unavailable: dict[str, FeedError] = {}
 
     def list_all_parts(self, feeds: Sequence[Feed]) -> list[_Scout]:
-        """What each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
+        """Returns what each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
         tasks = [partial(self._list_parts, feed) for feed in feeds]
         said = [one for one in self.crew.run_tasks(tasks, len(feeds)) if isinstance(one, _Scout)]
         found = {scout.feed.name: scout for scout in said}
         return [found[feed.name] for feed in feeds if feed.name in found]
 
     def fetch_parts(self, work: Sequence[tuple[Feed, FeedPart]], width: int) -> Iterator[PartReport]:
-        """The reports of all parts as they come; the last one of each part is what became of it."""
+        """Yields the reports of all parts as they come; the last one of each part is final."""
         tasks = [partial(self._fetch_part, feed, part) for feed, part in work]
         return (one for one in self.crew.run_tasks(tasks, width) if isinstance(one, PartReport))
 
@@ -208,7 +208,7 @@ class _Run:
             return
 
     def _fetch_part(self, feed: Feed, part: FeedPart) -> None:
-        """One part until it is done, or is not worth asking for again."""
+        """Fetches one part until it is done, or is not worth asking for again."""
         began, failures = time.monotonic(), 0
         report = PartReport(part, failure=self._given_up.get(feed.name))
         while report.failure is None and not report.done and not self.crew.stop.is_set():
@@ -231,7 +231,9 @@ class _Run:
         self.crew.report_back(replace(report, seconds=time.monotonic() - began))
 
     def _store_pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
-        """``report`` grown by one page after the other, from what is stored on; ends early when stopped."""
+        """Yields ``report``, grown by one page after the other, from what is stored on; ends early when
+        stopped.
+        """
         part = report.part
         since = None if part.region is None else self._store.newest_time(part.source, part.cloud, part.region)
         for page in feed.fetch(part, since):

@@ -1,8 +1,8 @@
-"""What of a part was understood, and the raw text of what was not, on its way to the quarantine.
+"""Collects what was understood of a part, and the raw text of what was not, for the quarantine.
 
-Rule 1: a row that nobody understands keeps no other back. Rule 2: it is never dropped in silence: it is
-handed out with the next page, and the part says how many there were. Only where nothing at all was
-understood has the part failed: then it is the answers that changed, not a row that is odd.
+Rule 1: a row that cannot be read keeps no other back. Rule 2: it is never dropped in silence: it is handed
+out with the next page, and the part says how many there were. Only where nothing at all was understood has
+the part failed: then the answers changed, not a single row.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _STUMBLES: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowErr
 
 
 class NotUnderstood(Exception):
-    """A row lacks what its table promises. The message says what."""
+    """Reports that a row lacks what its table promises. The message says what."""
 
 
 @contextmanager
 def reading_a_row() -> Iterator[None]:
-    """Within it, whatever a row makes its reader stumble over is that the row is not understood, chained."""
+    """Turns any error of a row's reader into NotUnderstood, chained."""
     try:
         yield
     except _STUMBLES as error:
@@ -37,22 +37,22 @@ def reading_a_row() -> Iterator[None]:
 
 
 def describe_flaw(error: Exception) -> str:
-    """What was wrong with the row."""
+    """Describes what was wrong with the row."""
     return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
 def raw_text(row: object) -> str:
-    """The row as text: one row, one text."""
+    """Returns the row as text: one row, one text."""
     return json.dumps(row, sort_keys=True, default=str)
 
 
 def short_text(row: object) -> str:
-    """The raw row, shortened for people."""
+    """Returns the raw row, shortened for people."""
     return raw_text(row)[:300]
 
 
 class PartReading:
-    """One part being read."""
+    """Collects the rows of one part while it is read."""
 
     def __init__(self, part: FeedPart) -> None:
         self._part = part
@@ -62,7 +62,7 @@ class PartReading:
         self._handed_out = 0
 
     def read_row(self, row: Row, reader: Callable[[Row], Found]) -> Found | None:
-        """What ``reader`` makes of ``row``; None where it is not understood."""
+        """Returns what ``reader`` makes of ``row``; None where it is not understood."""
         try:
             return reader(row)
         except NotUnderstood as error:
@@ -70,11 +70,11 @@ class PartReading:
             return None
 
     def add_unread(self, *texts: str) -> None:
-        """Rows that were not understood, each after what is wrong with it. A second time they count once."""
+        """Adds rows that were not understood, each after what is wrong with it. Repetitions count once."""
         self._unread.update(dict.fromkeys(texts))
 
     def take_batches(self, observed: Instant) -> tuple[UnreadableBatch, ...]:
-        """What was not understood since this was asked last."""
+        """Returns what was not understood since the last call."""
         fresh = list(self._unread)[self._handed_out :]
         self._handed_out = len(self._unread)
         rows = tuple(UnreadableRow(Flaw.NOT_UNDERSTOOD, text) for text in fresh)
@@ -82,7 +82,7 @@ class PartReading:
 
     @property
     def left_out(self) -> str:
-        """How many rows were not understood, for people; "" if none."""
+        """Says how many rows were not understood, for people; "" if none."""
         if not self._unread:
             return ""
         first = next(iter(self._unread))[:200]

@@ -1,7 +1,7 @@
-"""Asking a cloud again, and stopping when it goes round in circles.
+"""Asks a cloud again, and stops when it goes round in circles.
 
-What deserves a second try is said by the error's class alone. Refuses to know any cloud, and refuses to
-wait long: whoever is asked for minutes hears of it, and the whole part is asked for again by its fetcher.
+The error's class alone decides what deserves a second try. Knows no cloud, and does not wait long: a cloud
+that wants minutes raises, and the caller fetches the whole part again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often one question is put, and how long to wait in between."""
+    """Sets how often one question is asked, and how long to wait in between."""
 
     attempts: int = 4
     first_wait_s: float = 0.5
-    """Doubled with every further attempt, unless the cloud says how long it wants."""
+    """Doubled with every further attempt, unless the cloud says how long to wait."""
     longest_wait_s: float = 15.0
     sleep: Callable[[float], None] = time.sleep
 
     def ask_again(self, question: Callable[[], T]) -> T:
-        """The answer; the error of the last attempt where there is none."""
+        """Returns the answer; raises the error of the last attempt where there is none."""
         wait_s = self.first_wait_s
         for _ in range(self.attempts - 1):
             try:
@@ -43,19 +43,19 @@ class Retries:
         return question()
 
     def pause_for(self, wanted_s: float) -> None:
-        """Before the next question, where the cloud said with its answer that it wants a rest."""
+        """Waits before the next question, where the cloud asked for that with its answer."""
         self.sleep(min(wanted_s, self.longest_wait_s))
 
 
 @dataclass(frozen=True, slots=True)
 class PageTokens:
-    """The page tokens of one listing. A token that comes twice would be followed for ever."""
+    """Remembers the page tokens of one listing. Following a repeated token would never end."""
 
     where: str
     _seen: set[str] = field(default_factory=set)
 
     def check_new(self, token: str) -> str:
-        """``token``, seen for the first time; raises FeedBroken otherwise."""
+        """Returns ``token`` if it is new; raises FeedBroken otherwise."""
         if token in self._seen:
             raise FeedBroken(
                 self.where,

@@ -1,7 +1,7 @@
-"""Threads that work through a pile of tasks and speak to the thread that hired them through one queue.
+"""Runs tasks in threads, which report through one queue to the thread that started them.
 
-Whoever hires them hears everything in its own thread, an exception of a task included. Refuses to share
-anything else, and to keep a program from ending: the threads are daemons.
+The starting thread receives everything, an exception of a task included. The threads share nothing else. They
+are daemons, so they never keep a program from ending.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """One thread has found no more to do."""
+    """Says that one thread has found no more to do."""
 
 
 class WorkerPool(Generic[Said]):
-    """One pile of tasks after the other; tasks ``report_back`` what they have to."""
+    """Works through one pile of tasks after the other; tasks ``report_back`` what they find."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -37,11 +37,11 @@ class WorkerPool(Generic[Said]):
         self._threads: list[threading.Thread] = []
 
     def report_back(self, said: Said) -> None:
-        """Called by tasks."""
+        """Passes a report to the starting thread; called by tasks."""
         self._heard.put(said)
 
     def run_tasks(self, tasks: Sequence[Task], width: int) -> Iterator[Said]:
-        """Do ``tasks``, ``width`` at a time; what they say, until the last is through.
+        """Runs ``tasks``, ``width`` at a time; yields their reports, until the last is through.
 
         Raises what a task raised.
         """
@@ -64,7 +64,7 @@ class WorkerPool(Generic[Said]):
                 yield heard
 
     def stop_workers(self, grace_s: float) -> Iterator[Said]:
-        """Ask everybody to end and give them ``grace_s`` in all; what they still said."""
+        """Asks all threads to end, gives them ``grace_s`` in all, and yields their last reports."""
         self.stop.set()
         deadline = time.monotonic() + grace_s
         for thread in self._threads:

@@ -1,11 +1,11 @@
-"""What is owed for one instance: the ledger's arithmetic, exact to the micro-dollar.
+"""Computes what is owed for one instance: the ledger's arithmetic, exact to the micro-dollar.
 
-Refuses floating point: a price is taken as the shortest decimal that denotes it (its ``repr``, so 0.0324
-is 324/10000), and every billing hour of an instance is rounded once, half up. Refuses to know the
-future: nothing depends on a price at or after the instance's end, or after ``now`` while it runs.
+Uses no floating point: a price is taken as the shortest decimal that denotes it (its ``repr``, so 0.0324 is
+324/10000), and every billing hour of an instance is rounded once, half up. Knows no future: nothing depends
+on a price at or after the instance's end, or after ``now`` while it runs.
 
-Hours are counted from the instance's start and are half-open, [start + k h, start + (k + 1) h): an
-instance that ends on the stroke of an hour has used that hour whole and not begun the next.
+Hours are counted from the instance's start and are half-open, [start + k h, start + (k + 1) h): an instance
+that ends on the stroke of an hour has used that hour whole and not begun the next.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour
 
 MICROS_PER_USD: Final = 1_000_000
 _DUST_S: Final = 1e-6
-"""Seconds that rounding may add to a duration that was reckoned."""
+"""Seconds that rounding may add to a computed duration."""
 
 
 class End(StrEnum):
-    """Why an instance is no more. Only the provider's own doing can be refunded."""
+    """Says why an instance ended. Only an end by the provider can be refunded."""
 
     EVICTED = "evicted"
     RELEASED = "released"
@@ -38,7 +38,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One billing hour of one instance; the billed part of it is [start, end)."""
+    """Describes one billing hour of one instance; the billed part of it is [start, end)."""
 
     start: Instant
     end: Instant
@@ -51,7 +51,7 @@ class Charge:
 
 
 def whole_s(reckoned_s: float) -> int:
-    """A duration that was reckoned, in whole seconds, rounded up.
+    """Returns a computed duration in whole seconds, rounded up.
 
     >>> whole_s(2.1 / 0.7 * 3600), whole_s(0.5)
     (10800, 1)
@@ -60,9 +60,9 @@ def whole_s(reckoned_s: float) -> int:
 
 
 def billed_s(rules: MarketRules, lasted_s: float) -> int:
-    """Seconds that are paid for of an instance that lasts ``lasted_s`` and is ended by its user.
+    """Returns the seconds that are paid for an instance that lasts ``lasted_s`` and is ended by its user.
 
-    What ``settle`` charges for such an instance, for sums that are reckoned beforehand.
+    It equals what ``settle`` charges for such an instance, for estimates made beforehand.
     """
     whole = whole_s(lasted_s)
     if whole <= 0:
@@ -81,15 +81,14 @@ def settle(
     now: Instant | None = None,
     bid: UsdPerHour | None = None,
 ) -> tuple[Charge, ...]:
-    """The charges of a spot instance that ran from ``start`` to ``end``, one per billing hour.
+    """Returns the charges of a spot instance that ran from ``start`` to ``end``, one per billing hour.
 
-    ``bid`` is asked for where instances pay it (``MarketRules.charge``); elsewhere it changes nothing.
+    ``bid`` is needed where instances pay it (``MarketRules.charge``); elsewhere it changes nothing.
 
     While it runs, ``end`` and ``kind`` are None and ``now`` says up to when to charge: under hourly billing
-    the hour begun at ``now`` whole, under per-second billing the seconds before ``now``.
-    An end at or before ``start`` (evicted while pending) costs nothing.
-    Raises ValueError where no price is known at the start, neither ``end`` nor ``now`` is given, or a bid
-    that is paid is missing.
+    the hour begun at ``now`` whole, under per-second billing the seconds before ``now``. An end at or before
+    ``start`` (evicted while pending) costs nothing. Raises ValueError where no price is known at the start,
+    neither ``end`` nor ``now`` is given, or a bid that is paid is missing.
     """
     if rules.charge is ChargedPrice.BID:
         if bid is None:
@@ -110,12 +109,12 @@ def settle(
 def settle_on_demand(
     rules: MarketRules, price: UsdPerHour, start: Instant, end: Instant | None, now: Instant | None = None
 ) -> tuple[Charge, ...]:
-    """The charges of an instance that is not revocable: as ``settle``, at one price and never refunded."""
+    """Returns the charges of an on-demand instance: as ``settle``, at one price and never refunded."""
     return settle(rules, price, start, end, End.RELEASED, now, bid=price)
 
 
 def on_demand_micros(rules: MarketRules, price: UsdPerHour, lasted_s: float) -> MicroUsd:
-    """Returns what one machine on demand owes that its user ends after ``lasted_s``: all its charges at once.
+    """Returns what one on-demand machine owes that its user ends after ``lasted_s``: all its charges at once.
 
     >>> from pricing_data.model.rules import AWS, AWS_2016
     >>> on_demand_micros(AWS_2016, 0.209, 5760), on_demand_micros(AWS, 0.209, 5760)
@@ -136,7 +135,7 @@ def _gross_charges(
 
 
 def _by_started_hours(prices: Series | UsdPerHour, start: Instant, until: Instant) -> tuple[Charge, ...]:
-    """Every hour begun before ``until``, whole, at the price in force when it began."""
+    """Charges every hour begun before ``until``, whole, at the price in force when it began."""
     charges = []
     for opens in range(start, until, HOUR_S):
         price = _in_force(prices, opens)
@@ -147,7 +146,10 @@ def _by_started_hours(prices: Series | UsdPerHour, start: Instant, until: Instan
 def _by_seconds(
     prices: Series | UsdPerHour, start: Instant, until: Instant, known: Instant
 ) -> tuple[Charge, ...]:
-    """Every second in [start, until); seconds from ``known`` on (the minimum charge) at its last price."""
+    """Charges every second in [start, until).
+
+    Seconds from ``known`` on (the minimum charge) are charged at the last price before it.
+    """
     charges = []
     for opens in range(start, until, HOUR_S):
         closes = min(opens + HOUR_S, until)
@@ -160,7 +162,7 @@ def _by_seconds(
 def _price_steps(
     prices: Series | UsdPerHour, opens: int, closes: int, known: int
 ) -> Iterator[tuple[UsdPerHour, int]]:
-    """The prices in force within [opens, closes) and for how many seconds each."""
+    """Yields the prices in force within [opens, closes) and for how many seconds each."""
     if not isinstance(prices, Series):
         yield prices, closes - opens
         return
@@ -187,18 +189,18 @@ def _exact_price(price: UsdPerHour) -> Fraction:
 
 
 def _make_charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Fraction) -> Charge:
-    """``price_seconds``: the integral of the hourly price over the billed seconds."""
+    """Makes a charge. ``price_seconds``: the integral of the hourly price over the billed seconds."""
     return Charge(Instant(opens), Instant(closes), price, MicroUsd(_round_micros(price_seconds)), MicroUsd(0))
 
 
 def _round_micros(price_seconds: Fraction) -> int:
-    """Micro-dollars, rounded half up."""
+    """Returns micro-dollars, rounded half up."""
     dollars, parts = price_seconds.numerator, price_seconds.denominator * HOUR_S
     return (2 * dollars * MICROS_PER_USD + parts) // (2 * parts)
 
 
 def _refund_charge(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
-    """What remains of ``charge`` when the provider ended the instance at ``end``."""
+    """Returns what remains of ``charge`` when the provider ended the instance at ``end``."""
     if rules.refund is Refund.EVICTED_HOUR:
         free = charge.start <= end < charge.start + HOUR_S
     else:

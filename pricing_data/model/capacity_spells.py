@@ -1,12 +1,12 @@
-"""What was seen of machines and of capacity: spells that ended in a loss, or were watched no further.
+"""Records what was seen of machines and of capacity: spells that ended in a loss, or are censored.
 
     spell      time during which a machine ran, or during which probes of a market could have one
-    lost       the provider ended it; otherwise it is censored: it was given up, or the record ends there
+    lost       the provider ended it; otherwise it is censored: it was released, or the record ends there
     age        time since the spell was first seen; what was up when watching began may be older
 
 A machine's lifetime and a market's time of availability are the same kind of row: both say for how long
-capacity was kept, and whether it was taken away. Probes look from time to time: a spell that they saw end is
-taken to end at the look that no longer found it. Refuses to know prices and files.
+capacity was kept, and whether it was taken away. Probes look from time to time: a spell that they saw end
+counts as ended at the first look that no longer found it. Knows no prices and no files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _OPEN_S: Final = 1800
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spells:
-    """Spells of one market, by begin; they may overlap (several machines). All arrays have shape (n,)."""
+    """Holds spells of one market, by begin; they may overlap (several machines).
+
+    All arrays have shape (n,).
+    """
 
     begins: Times
     ends: Times
@@ -36,7 +39,10 @@ class Spells:
 
     @classmethod
     def from_columns(cls, begins: npt.ArrayLike, ends: npt.ArrayLike, lost: npt.ArrayLike) -> Self:
-        """In any order. Raises ValueError where shapes differ or a spell ends before it begins."""
+        """Takes spells in any order.
+
+        Raises ValueError where shapes differ or a spell ends before it begins.
+        """
         first, last = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
         taken = np.asarray(lost, np.bool_)
         if not first.shape == last.shape == taken.shape or first.ndim != 1:
@@ -54,14 +60,15 @@ class Spells:
         return len(self.begins)
 
     def as_of(self, now: Instant) -> Spells:
-        """What was known at ``now``: later spells are gone, running ones are cut and not lost yet."""
+        """Returns what was known at ``now``: later spells are gone, running ones are cut and not lost yet."""
         size = int(np.searchsorted(self.begins, now, side="left"))
         begins, ends, lost = self.begins[:size], self.ends[:size], self.lost[:size]
         return Spells(begins, np.minimum(ends, now), lost & (ends <= now))
 
     @classmethod
     def from_probes(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
-        """From looks at ``times`` (n,), increasing, and whether capacity was ``available`` at each.
+        """Makes spells of looks at ``times`` (n,), increasing, and whether capacity was ``available`` at
+        each.
 
         Where nobody looked for more than ``pause_s`` the spell is censored at the last look that found it.
         """
@@ -79,9 +86,10 @@ class Spells:
         return cls.from_columns(moments[first], np.where(lost, moments[after], moments[final]), lost)
 
     def kept_s(self, now: Instant) -> Seconds:
-        """For how long the market's capacity has been there by ``now``: the length of a spell not over.
+        """Returns for how long the market's capacity has been there by ``now``: the length of a spell not
+        over.
 
-        Whatever was there at a look less than half an hour ago counts as there. 0 where every spell is over,
+        A spell counts as running if a look less than half an hour ago found it. 0 where every spell is over,
         and where spells overlap: these are machines, each of an age of its own, and none is the market's.
         """
         if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):
@@ -90,7 +98,7 @@ class Spells:
         return Seconds(float(now - self.begins[running].min()) if bool(running.any()) else 0.0)
 
     def with_spell(self, begin: int, end: int, lost: bool) -> Spells:
-        """With one more."""
+        """Adds one spell."""
         return Spells.from_columns(
             np.append(self.begins, begin), np.append(self.ends, end), np.append(self.lost, lost)
         )
@@ -101,13 +109,13 @@ _NONE = Spells(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The spells of many markets; a value, that grows by making another one."""
+    """Holds the spells of many markets; an immutable value, which grows by making another one."""
 
     _spells: Mapping[Market, Spells] = field(default_factory=dict)
 
     @classmethod
     def from_spells(cls, spells: Mapping[Market, Spells]) -> Self:
-        """Markets without spells are left out."""
+        """Leaves out markets without spells."""
         return cls({market: found for market, found in spells.items() if len(found)})
 
     @property
@@ -115,19 +123,19 @@ class Observations:
         return tuple(sorted(self._spells))
 
     def spells(self, market: Market) -> Spells:
-        """The spells of ``market``; none where nothing was seen."""
+        """Returns the spells of ``market``; none where nothing was seen."""
         return self._spells.get(market, _NONE)
 
     def as_of(self, now: Instant) -> Observations:
-        """What was known at ``now``."""
+        """Returns what was known at ``now``."""
         return Observations.from_spells({market: found.as_of(now) for market, found in self._spells.items()})
 
     def with_spell(self, market: Market, begin: int, end: int, lost: bool) -> Observations:
-        """With one more spell of ``market``; raises ValueError where it ends before it begins."""
+        """Adds one spell of ``market``; raises ValueError where it ends before it begins."""
         return Observations({**self._spells, market: self.spells(market).with_spell(begin, end, lost)})
 
     def merge_with(self, other: Observations) -> Observations:
-        """What both saw. Neither knows of the other, so nothing is taken for a repetition."""
+        """Returns what both saw. Neither knows of the other, so nothing counts as a repetition."""
         merged = dict(self._spells)
         for market, found in other._spells.items():
             mine = self.spells(market)

@@ -1,7 +1,7 @@
-"""Markets, the rules they bill by, and the history of their prices.
+"""Defines markets, the rules they bill by, and the history of their prices.
 
-A decision receives ``history.as_of(now)`` and nothing else. The history is an append-only column
-store per market; ``as_of`` and ``with_step`` are cheap views of it, never copies of its rows.
+A decision receives ``history.as_of(now)`` and nothing else. The history is an append-only column store per
+market; ``as_of`` and ``with_step`` give cheap views of it, never copies of its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Prices = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Market:
-    """Where one price holds: a zone's capacity of one instance type."""
+    """Names where one price holds: a zone's capacity of one instance type."""
 
     cloud: str
     region: str
@@ -35,7 +35,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """What one instance offers. ``vcpus`` is the papers' nu unless a job measured better."""
+    """Describes what one instance offers. ``vcpus`` is the papers' nu unless a job measured better."""
 
     cloud: str
     name: str
@@ -45,7 +45,7 @@ class InstanceType:
 
 
 class Refund(StrEnum):
-    """What the provider gives back when *it* ends an instance."""
+    """Says what the provider gives back when *it* ends an instance."""
 
     NOTHING = "nothing"
     EVICTED_HOUR = "evicted hour"
@@ -57,12 +57,12 @@ class Refund(StrEnum):
 
     @property
     def free_until_s(self) -> int:
-        """The age in seconds before which an eviction leaves nothing to pay; 0 where there is none."""
+        """Returns the age in seconds before which an eviction leaves nothing to pay; 0 if there is none."""
         return {Refund.FIRST_HOUR: HOUR_S, Refund.FIRST_MINUTE: 60}.get(self, 0)
 
 
 class ChargedPrice(StrEnum):
-    """Which price an instance is charged."""
+    """Says which price an instance is charged."""
 
     MARKET = "market price"
     """The price in force, whatever was bid."""
@@ -72,7 +72,7 @@ class ChargedPrice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarketRules:
-    """How a market bills and evicts: data, so that no decision asks which cloud it is on.
+    """Describes how a market bills and evicts: data, so that no decision asks which cloud it is on.
 
     Raises ValueError for rules that ``billing.settle`` could not follow.
     """
@@ -81,17 +81,17 @@ class MarketRules:
     quantum_s: int
     """Billing step: 3600 under hourly billing at the price of the hour's start, else 1."""
     minimum_s: int
-    """Billed at least, where seconds are billed; a started hour is whole anyway."""
+    """Seconds billed at least, where seconds are billed; a started hour is whole anyway."""
     refund: Refund
     notice_s: int
-    """From the warning to the end of the instance."""
+    """Seconds from the warning to the end of the instance."""
     cleared_by_bid: bool
     """Whether a price above the bid evicts. Elsewhere only an optional maximum price does."""
     max_lifetime_s: int | None = None
     """Age at which the provider ends every instance, as it ends those it evicts; None: never."""
     charge: ChargedPrice = ChargedPrice.MARKET
     source: str = ""
-    """Where the rule is documented, or what of it could not be confirmed."""
+    """Where the rule is documented, or what in it could not be confirmed."""
 
     def __post_init__(self) -> None:
         if self.quantum_s not in (1, HOUR_S):
@@ -102,7 +102,8 @@ class MarketRules:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One market's price steps up to some instant: ``prices[i]`` holds from ``times[i]`` until the next.
+    """Holds one market's price steps up to some instant: ``prices[i]`` holds from ``times[i]`` until the
+    next.
 
     ``times`` is strictly increasing, shape (n,), int64 seconds; ``prices`` is (n,), dollars per hour.
     """
@@ -114,7 +115,7 @@ class Series:
         return len(self.times)
 
     def price_at(self, moment: Instant) -> UsdPerHour | None:
-        """The price in force at ``moment``; None before the first step."""
+        """Returns the price in force at ``moment``; None before the first step."""
         index = int(np.searchsorted(self.times, moment, side="right")) - 1
         return None if index < 0 else UsdPerHour(float(self.prices[index]))
 
@@ -123,7 +124,7 @@ _EMPTY: Final = Series(np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 class _Column:
-    """Growing buffers of one market. Rows are only ever added behind the last one."""
+    """Buffers one market's rows and grows. Rows are only ever added behind the last one."""
 
     __slots__ = ("prices", "size", "times")
 
@@ -150,9 +151,9 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class PriceHistory:
-    """Price steps of many markets, as they were known at some moment.
+    """Holds price steps of many markets, as they were known at some moment.
 
-    Values: two histories that were appended to alike read alike, and appending to one never shows in
+    Histories are values: two that were appended to alike read alike, and appending to one never shows in
     another. Where a view is the newest of its column, appending reuses the buffer.
     """
 
@@ -160,7 +161,7 @@ class PriceHistory:
 
     @classmethod
     def from_series(cls, series: Mapping[Market, Series]) -> Self:
-        """Take over ``series``; raises ValueError where times do not strictly increase."""
+        """Takes over ``series``; raises ValueError where times do not strictly increase."""
         views = {}
         for market, steps in series.items():
             if len(steps.times) != len(steps.prices):
@@ -175,18 +176,18 @@ class PriceHistory:
         return tuple(sorted(self._views))
 
     def series(self, market: Market) -> Series:
-        """The steps of ``market``, without copying; empty where nothing is known."""
+        """Returns the steps of ``market``, without copying; empty where nothing is known."""
         view = self._views.get(market)
         if view is None:
             return _EMPTY
         return Series(view.column.times[: view.length], view.column.prices[: view.length])
 
     def price(self, market: Market, at: Instant) -> UsdPerHour | None:
-        """The price in force at ``at``; None before the first step."""
+        """Returns the price in force at ``at``; None before the first step."""
         return self.series(market).price_at(at)
 
     def prices_at(self, markets: Sequence[Market], codes: npt.NDArray[np.int64], moments: Times) -> Prices:
-        """The price of ``markets[codes[i]]`` in force at ``moments[i]``; NaN before the first step."""
+        """Returns the price of ``markets[codes[i]]`` in force at ``moments[i]``; NaN before the first step."""
         found = np.full(len(codes), np.nan)
         order = np.argsort(codes.astype(np.int16) if len(markets) < 2**15 else codes, kind="stable")
         borders = np.searchsorted(codes[order], np.arange(len(markets) + 1))
@@ -199,7 +200,7 @@ class PriceHistory:
         return found
 
     def as_of(self, now: Instant) -> PriceHistory:
-        """What was known at ``now``: every step with time <= now."""
+        """Returns what was known at ``now``: every step with time <= now."""
         views = {}
         for market, view in self._views.items():
             length = int(np.searchsorted(view.column.times[: view.length], now, side="right"))
@@ -207,7 +208,7 @@ class PriceHistory:
         return PriceHistory(views)
 
     def with_step(self, market: Market, at: Instant, price: UsdPerHour) -> PriceHistory:
-        """With one more step. A step no later than the last one is refused: history is append-only."""
+        """Adds one step. Raises ValueError if it is no later than the last one: history is append-only."""
         view = self._views.get(market)
         if view is None:
             column = _Column(np.empty(0, np.int64), np.empty(0, np.float64))
@@ -216,11 +217,11 @@ class PriceHistory:
             if view.length and at <= int(column.times[view.length - 1]):
                 last = int(column.times[view.length - 1])
                 raise ValueError(f"{market}: a step at {at} is not after the last one at {last}")
-            if view.length < column.size:  # somebody else's rows follow: branch off
+            if view.length < column.size:  # rows of another history follow: branch off
                 column = _Column(column.times[: view.length].copy(), column.prices[: view.length].copy())
         column.append(at, price)
         return PriceHistory({**self._views, market: _View(column, column.size)})
 
     def select(self, markets: Iterable[Market]) -> PriceHistory:
-        """Restricted to ``markets``; those without history are left out."""
+        """Restricts the history to ``markets``; those without history are left out."""
         return PriceHistory({market: self._views[market] for market in markets if market in self._views})

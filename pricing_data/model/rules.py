@@ -1,7 +1,6 @@
-"""The billing and eviction rules of the clouds, as values.
+"""States the billing and eviction rules of the clouds, as values.
 
-Refuses to know any price. Every rule names the page it was taken from; what those pages do not settle
-is said beside it.
+Knows no price. Every rule names the page it was taken from, and what those pages leave open.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ AUCTIONS_ENDED: Final = parse_instant("2017-11-01")
 
 
 def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
-    """The rules in force in ``market_cloud`` for a trace that begins at ``first_instant``.
+    """Returns the rules in force in ``market_cloud`` for a trace that begins at ``first_instant``.
 
     Raises KeyError for a cloud without rules.
 
@@ -122,10 +121,10 @@ def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
 
 
 def combine_rules(several: Sequence[MarketRules]) -> MarketRules:
-    """What may be counted on in markets of any of these rules: the shortest notice, the least refund.
+    """Returns what holds in markets of any of these rules: the shortest notice, the least refund.
 
-    For deciding among them; each market is billed by its own. Raises ValueError where they bill by different
-    steps, or where only some clear by bid: nothing could be said of them together.
+    Serves decisions among them; each market is billed by its own. Raises ValueError where they bill by
+    different steps, or where only some clear by bid: then nothing holds for all of them.
     """
     first = several[0]
     for other in several[1:]:

@@ -1,10 +1,9 @@
-"""Units, and the only conversions between them.
+"""Defines units, and the only conversions between them.
 
-Rule 1: an instant is whole seconds since 1970-01-01T00:00:00Z. Integers compare exactly, so a
-replay and a paced run that share a trace agree on every tie.
-Rule 2: money that is decided with is a float of dollars (``Usd``, ``UsdPerHour``); money that is
-*owed* is an integer of micro-dollars (``MicroUsd``), so that sums are exact.
-Rule 3: text ("30s", RFC 3339) lives at the edges and is read and written here.
+Rule 1: an instant is whole seconds since 1970-01-01T00:00:00Z. Integers compare exactly, so a replay and a
+paced run that share a trace agree on every tie. Rule 2: money that is decided with is a float of dollars
+(``Usd``, ``UsdPerHour``); money that is *owed* is an integer of micro-dollars (``MicroUsd``), so that sums
+are exact. Rule 3: text ("30s", RFC 3339) lives at the edges and is read and written here.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
 
 
 def seconds_after(at: Instant, seconds: float) -> Instant:
-    """The instant ``seconds`` after ``at``, rounded up: an effect is never early.
+    """Returns the instant ``seconds`` after ``at``, rounded up: an effect is never early.
 
-    >>> later(Instant(100), 0.5)
+    >>> seconds_after(Instant(100), 0.5)
     101
     """
     return Instant(at + -int(-seconds // 1))
 
 
 def parse_duration(text: str) -> Seconds:
-    """Read "90s", "2m", "1.5h" or "1h30m". Raises ValueError with what was expected.
+    """Reads "90s", "2m", "1.5h" or "1h30m". Raises ValueError with what was expected.
 
     >>> parse_duration("1h30m")
     5400.0
@@ -58,7 +57,7 @@ def parse_duration(text: str) -> Seconds:
 
 
 def parse_instant(text: str) -> Instant:
-    """Read an RFC 3339 time ("2016-06-05T08:18:57Z"); a date alone is its midnight, UTC.
+    """Reads an RFC 3339 time ("2016-06-05T08:18:57Z"); a date alone is its midnight, UTC.
 
     >>> parse_instant("1970-01-02")
     86400
@@ -73,7 +72,7 @@ def parse_instant(text: str) -> Instant:
 
 
 def format_instant(at: Instant) -> str:
-    """RFC 3339 in UTC.
+    """Formats an instant as RFC 3339 in UTC.
 
     >>> format_instant(Instant(0))
     '1970-01-01T00:00:00Z'
@@ -82,7 +81,7 @@ def format_instant(at: Instant) -> str:
 
 
 def format_micros(amount: MicroUsd) -> str:
-    """Dollars with six decimals, as all our JSON prints money.
+    """Formats dollars with six decimals, as all our JSON prints money.
 
     >>> format_micros(MicroUsd(-1_500_000))
     '-1.500000'
@@ -92,5 +91,8 @@ def format_micros(amount: MicroUsd) -> str:
 
 
 def to_micros(dollars: float) -> MicroUsd:
-    """Nearest micro-dollar, half up, of a non-negative amount; for showing estimates beside what is owed."""
+    """Returns the nearest micro-dollar, half up, of a non-negative amount.
+
+    Shows estimates beside amounts owed.
+    """
     return MicroUsd(int(dollars * 1_000_000 + 0.5))

@@ -1,7 +1,7 @@
-"""The market that ships with the program, so that everything can be tried without an account or a trace.
+"""Provides the market that ships with the program: everything works without an account or a trace.
 
-It is generated, not recorded: see ``PROVENANCE.md``, and ``generate.py`` for how. Whoever shows its
-prices must show the recording's label with them.
+It is generated, not recorded: see ``PROVENANCE.md``, and ``generate.py`` for how. Whatever shows its prices
+must show the recording's label with them.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ BUNDLED_LABEL: Final = "bundled market (generated)"
 
 
 def bundled_market(*, only: Filter | None = None) -> Recording:
-    """AWS us-east-1 as it might have been in June 2016: nine markets, 35 days from 2016-06-01."""
+    """Returns AWS us-east-1 as it might have been in June 2016: nine markets, 35 days from 2016-06-01."""
     return read_trace(BUNDLED, only=only, label=BUNDLED_LABEL, generated=True)

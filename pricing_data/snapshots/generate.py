@@ -2,9 +2,9 @@
 
     python -m pricing_data.snapshots.generate
 
-rewrites ``market.csv.gz``. It refuses to read recorded prices; ``PROVENANCE.md`` names every figure used.
-Only uniform random numbers are drawn and everything is rounded to whole ticks of $0.0001, so that the
-file does not depend on how a version of numpy draws its other distributions.
+rewrites ``market.csv.gz``. It reads no recorded prices; ``PROVENANCE.md`` names every figure used. Only
+uniform random numbers are drawn and everything is rounded to whole ticks of $0.0001, so that the file does
+not depend on how a version of numpy draws its other distributions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEED: Final = 20160601
 BEGIN: Final = parse_instant("2016-06-01")
 DAYS: Final = 35
 EVENTFUL_FROM_S: Final = 30 * 24 * HOUR_S
-"""After BEGIN: where a demonstration starts, with 30 days of history behind it."""
+"""Seconds after BEGIN at which a demonstration starts, with 30 days of history behind it."""
 EVENTFUL_S: Final = 8 * HOUR_S
 
 _DAY_S: Final = 24 * HOUR_S
@@ -45,14 +45,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is published about a market (its on-demand price), and what we set for it."""
+    """Holds what is published about a market (its on-demand price), and what we set for it."""
 
     instance_type: str
     zone: str
     on_demand: float
     """Dollars per hour."""
     share: float
-    """Usual spot price as a part of the on-demand price."""
+    """Usual spot price as a share of the on-demand price."""
 
 
 MARKETS: Final = (
@@ -70,7 +70,7 @@ MARKETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Surge:
-    """Somebody bids more for a while: the price stands ``lift`` ticks above its usual course."""
+    """Describes a time of higher bids: the price stands ``lift`` ticks above its usual course."""
 
     begins_s: int
     ends_s: int
@@ -78,7 +78,7 @@ class Surge:
 
 
 def market_csv() -> str:
-    """The whole file as text; the same at every call."""
+    """Returns the whole file as text; the same at every call."""
     lines = ["timestamp_utc,region,zone,instance_type,product,price_usd_hour"]
     for number, figures in enumerate(MARKETS):
         rng = np.random.Generator(np.random.PCG64([SEED, number]))
@@ -92,7 +92,7 @@ def market_csv() -> str:
 
 
 def _usual_course(figures: Figures, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Small moves every few minutes around a level that breathes with the day: (seconds, ticks)."""
+    """Returns small moves every few minutes around a level that follows the time of day: (seconds, ticks)."""
     usual = figures.on_demand * figures.share * _TICKS_PER_USD
     phase, at, ticks = rng.random(), 0, round(usual)
     times, course = [at], [ticks]
@@ -109,7 +109,7 @@ def _usual_course(figures: Figures, rng: np.random.Generator) -> tuple[Ints, Int
 
 
 def _random_surges(figures: Figures, rng: np.random.Generator) -> Iterator[Surge]:
-    """At any time but the eventful hours; half of them spikes above on-demand."""
+    """Yields surges at any time but the eventful hours; half of them spikes above on-demand."""
     at = 0
     while True:
         at += 1 + int(-math.log1p(-rng.random()) * _DAY_S / _SURGES_PER_DAY)
@@ -121,7 +121,7 @@ def _random_surges(figures: Figures, rng: np.random.Generator) -> Iterator[Surge
 
 
 def _arranged_surges(figures: Figures, rng: np.random.Generator, number: int) -> Iterator[Surge]:
-    """One about every 80 minutes of the eventful hours, each market in its own turn."""
+    """Yields a surge about every 80 minutes of the eventful hours, each market in its own turn."""
     turn_s = _CALM_START_S + number * _ARRANGED_EVERY_S // len(MARKETS)
     last_s = EVENTFUL_S - HOUR_S
     for index, slot_s in enumerate(range(turn_s, last_s, _ARRANGED_EVERY_S)):
@@ -131,14 +131,14 @@ def _arranged_surges(figures: Figures, rng: np.random.Generator, number: int) ->
 
 
 def _make_spike(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
-    """To between 1.1 and 6 times on-demand, low ones being common, for 5 to 40 minutes."""
+    """Raises the price to 1.1 to 6 times on-demand, low ones being common, for 5 to 40 minutes."""
     peak = figures.on_demand * (1.1 + 4.9 * rng.random() ** 3)
     lift = peak - figures.on_demand * figures.share
     return Surge(at, at + int((5 + 35 * rng.random()) * _MINUTE_S), round(lift * _TICKS_PER_USD))
 
 
 def _make_swell(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
-    """By a fifth to a half of the on-demand price, staying below it, for 10 to 60 minutes."""
+    """Raises the price by a fifth to a half of on-demand, staying below it, for 10 to 60 minutes."""
     lift = figures.on_demand * (0.2 + 0.3 * rng.random())
     return Surge(at, at + int((10 + 50 * rng.random()) * _MINUTE_S), round(lift * _TICKS_PER_USD))
 
@@ -146,7 +146,7 @@ def _make_swell(figures: Figures, rng: np.random.Generator, at: int) -> Surge:
 def _apply_surges(
     times: Ints, course: Ints, surges: Sequence[Surge], figures: Figures
 ) -> Iterator[tuple[int, int]]:
-    """The price steps (seconds, ticks) of the usual course under its surges; the highest counts."""
+    """Yields the price steps (seconds, ticks) of the usual course under its surges; the highest counts."""
     edges = [edge for surge in surges for edge in (surge.begins_s, surge.ends_s) if edge < _END_S]
     moments = np.union1d(times, np.array(edges, np.int64))
     lift = np.zeros(len(moments), np.int64)

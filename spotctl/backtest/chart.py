@@ -1,4 +1,4 @@
-"""The costs of each strategy's jobs as a picture, beside what nobody could have beaten. Values in, SVG out.
+"""Draws the costs of each strategy's jobs beside the clairvoyant optimum. Values in, SVG out.
 
 A row per strategy: a line from the 5th to the 95th percentile, a box around the middle half, a bar at the
 median and a dot at the mean. Loads nothing from the network.
@@ -24,7 +24,7 @@ _STYLE: Final = "font: 13px sans-serif; fill: #222"
 
 
 def svg(result: BacktestResult) -> str:
-    """The picture; a strategy of which no job was done has an empty row."""
+    """Draws the picture; a strategy that finished no job has an empty row."""
     most = max([s.cost.p95 for s in result.strategies if s.cost] + [result.oracle_paid.mean, 1e-9]) * 1.05
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     height = _TOP + _ROW * len(result.strategies) + 50
@@ -54,7 +54,7 @@ def _axis(most: float, scale: float, height: int) -> list[str]:
 
 
 def _oracle(result: BacktestResult, scale: float, height: int) -> list[str]:
-    """Dashed: the mean least cost without refunds. With refunds it is often next to nothing."""
+    """Draws, dashed, the mean least cost without refunds. With refunds it is often next to nothing."""
     x = _LEFT + result.oracle_paid.mean * scale
     return [
         f'<line x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height - 40}" stroke="{_ORACLE}" '

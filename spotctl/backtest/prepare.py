@@ -1,7 +1,7 @@
-"""From a job file and a window of recorded prices to what a backtest is run on.
+"""Prepares a backtest from a job file and a window of recorded prices.
 
 Rules, markets, limits and scaling are those that ``resolve_job`` gives a run; a backtest runs the same job
-many times. What lies before the window trains beta, once.
+many times. Prices before the window train beta, once.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from spotctl.job.settings import LaunchOptions, Settings, WorldKind
 from spotctl.job.spec import JobSpec
 
 CHECKPOINT_S: Final = 120.0
-"""Time of one checkpoint, and of a restart from one, where strategies checkpoint."""
+"""Seconds of one checkpoint, and of a restart from one, where strategies checkpoint."""
 _ROOM: Final = 3
 """Starts leave room for this many times the job's time on demand before the window ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestOptions:
-    """What the command line says of a backtest; None: as the prices allow."""
+    """Holds what the command line says of a backtest; None: as the prices allow."""
 
     traces: tuple[Path, ...] = ()
     markets: tuple[str, ...] = ()
-    """TYPE or TYPE@ZONE; empty: whatever the job allows."""
+    """TYPE or TYPE@ZONE; empty: all that the job allows."""
     rules: str | None = None
     availability: Path | None = None
     """When the markets had machines to give; None: always."""
@@ -60,7 +60,7 @@ class BacktestOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A job, the markets it may use, their prices and beliefs about them, and when it is started."""
+    """Holds a job, its markets with prices and eviction estimates, and the starts of its runs."""
 
     resolved: ResolvedJob
     """The job as a run of it that starts with the window."""
@@ -68,14 +68,14 @@ class Prepared:
     job: BacktestJob
     tape: PriceTape
     chances: SurvivalBatch
-    """What was known of evictions when the window began."""
+    """Eviction estimates as of the beginning of the window."""
     checkpoints: Checkpointing
     clock_work: ClockWork
-    """What a clock is taken for."""
+    """How much work a clock is assumed to be."""
     cores: float
-    """Of all machines that the job may hold, in the type that is cheapest on demand."""
+    """Cores of all machines that the job may hold, in the type that is cheapest on demand."""
     starts: Codes
-    """Sorted."""
+    """Sorted instants."""
 
     @property
     def window(self) -> tuple[Instant, Instant]:
@@ -83,9 +83,10 @@ class Prepared:
 
 
 def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
-    """Raises UsageError where job, prices and window do not fit together.
+    """Prepares a backtest. Raises UsageError where job, prices and window do not fit together.
 
-    JobError where the input is looked at, for the work of a clock, and is not what its application reads.
+    Raises JobError where the input is measured, for the work of a clock, and is not what its application
+    reads.
     """
     if spec.engine.relies_on_checkpoints:
         raise JobError(
@@ -134,7 +135,7 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
 
 
 def _clock_work(spec: JobSpec, terms: RunSpec, options: BacktestOptions) -> ClockWork:
-    """As a launch finds it: the input is looked at where the job file does not say it."""
+    """Finds the work of a clock like a launch: from the input where the job file does not say it."""
     if spec.local.core_seconds_per_clock is not None:
         return find_clock_work(spec, terms, None)
     settings = Settings.from_options(spec, LaunchOptions(world=WorldKind.REPLAY, seed=options.seed))
@@ -142,7 +143,7 @@ def _clock_work(spec: JobSpec, terms: RunSpec, options: BacktestOptions) -> Cloc
 
 
 def _chances(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
-    """Fitted once. Hazards are asked by the age of the machine, not of the market's capacity."""
+    """Fits once. Hazards depend on the age of the machine, not on that of the market's capacity."""
     if isinstance(fitted, BulkMarkets):
         chances = fitted.survival_batch(setting.markets)
         if isinstance(chances, CurveSurvivals):
@@ -162,7 +163,7 @@ def _resolved(spec: JobSpec, options: BacktestOptions) -> ResolvedJob:
         return resolve_job(spec, prices, "backtest", options.seed, recording)
     except JobError:
         raise
-    except UsageError as error:  # a run's start is a backtest's begin, and called otherwise
+    except UsageError as error:  # a run's start is a backtest's begin, with another option name
         raise UsageError(str(error).replace("--trace-start", "--from")) from error
 
 
@@ -179,7 +180,7 @@ def _last(resolved: ResolvedJob, options: BacktestOptions) -> Instant:
 
 
 def setting_of(terms: RunSpec) -> MarketSetup:
-    """What a run on these terms may choose from. Raises UsageError where that is nothing."""
+    """Returns what a run on these terms may choose from. Raises UsageError where that is nothing."""
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
         raise UsageError(
@@ -199,7 +200,7 @@ def setting_of(terms: RunSpec) -> MarketSetup:
 def _starts(
     options: BacktestOptions, job: BacktestJob, setting: MarketSetup, tape: PriceTape, cores: float
 ) -> Codes:
-    """Drawn evenly from the window, sorted."""
+    """Draws starts evenly from the window, sorted."""
     machines = np.array([float(setting.limits.max_instances)])
     on_demand_s = job.work / (cores * float(setting.scaling.batch_efficiency(machines)[0]))
     latest = tape.end - ceil(_ROOM * on_demand_s) - job.boot_s

@@ -1,4 +1,4 @@
-"""A backtest, run: what each strategy's jobs cost and took, beside what nobody could have beaten."""
+"""Runs a backtest: what each strategy's jobs cost and took, beside the clairvoyant optimum."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from spotctl.job.clock_work import ClockWork
 from spotctl.report.baselines import Baselines, find_baselines
 
 _ORACLE_STARTS: Final = 200
-"""The oracle looks at no more of the starts, evenly chosen."""
+"""Most starts for which the oracle runs, evenly chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyResult:
-    """One strategy, alone or kept within the deadline. What is not known where no job was done is None; jobs
-    cut off by the end of the prices count in nothing but ``unfinished`` and ``deadline_misses``."""
+    """Holds one strategy's results, alone or kept within the deadline. Values unknown without a finished job
+    are
+    None; jobs cut off by the end of the prices count only in ``unfinished`` and ``deadline_misses``."""
 
     name: str
     kept: bool
     """Whether it was kept within the job's deadline, as a run is."""
     starts: int
     costs: Floats
-    """Dollars of the jobs that were done."""
+    """Dollars of the finished jobs."""
     cost: Summary | None
     cost_interval: Interval | None
-    """95 %, of the mean."""
+    """95 % confidence interval of the mean."""
     finish_s: Summary | None
     relative_cost: float | None
     """Mean cost over on-demand's from the same starts."""
     deadline_misses: int
     free_fraction: float
     evictions: float
-    """Allocations per job."""
+    """Evicted allocations per job."""
     unfinished: int
 
 
@@ -59,11 +60,11 @@ class BacktestResult:
     seed: int
     strategies: tuple[StrategyResult, ...]
     oracle: Summary
-    """The least that knowing all prices could cost (``bidbrain.backtest.oracle``), refunds included."""
+    """The least possible cost with all prices known (``bidbrain.backtest.oracle``), refunds included."""
     oracle_paid: Summary
     """The same without refunds."""
     clock_work: ClockWork
-    """What a clock of the job was taken for."""
+    """How much work a clock of the job was assumed to be."""
     refused: str
     """Why a launch would refuse the job; empty where it would not."""
     elapsed_s: float
@@ -71,14 +72,14 @@ class BacktestResult:
     """By strategy: the job on demand, as fast as the strategy on average, and the cheapest way."""
 
     def strategy(self, name: str) -> StrategyResult:
-        """Raises KeyError for one that was not run."""
+        """Returns one strategy's result. Raises KeyError for one that was not run."""
         return next(found for found in self.strategies if found.name == name)
 
 
 def run_backtest(
     name: str, prepared: Prepared, options: BacktestOptions, elapsed_s: float, told: Told
 ) -> BacktestResult:
-    """Run every strategy that was asked for; ``elapsed_s`` is filled in by who has a clock.
+    """Runs every requested strategy; a caller with a clock fills in ``elapsed_s``.
 
     ``told`` hears of jobs that are run one by one. Raises UsageError where a strategy needs a deadline.
     """
@@ -110,7 +111,7 @@ def run_backtest(
 
 
 def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[str, Baselines]:
-    """Of the strategies by which jobs were done."""
+    """Returns baselines for the strategies that finished jobs."""
     terms, work = prepared.resolved.terms, prepared.job.work
     speeds = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
     return {
@@ -122,7 +123,9 @@ def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[st
 
 
 def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes]) -> tuple[Summary, Summary]:
-    """The least with and without refunds for whoever is done no later than the last of all strategies."""
+    """Returns the least costs with and without refunds, for jobs done no later than the slowest
+    strategy's.
+    """
     some = slice(None, None, ceil(len(prepared.starts) / _ORACLE_STARTS))
     latest_kept_s = max((float(_finished_s(o).max()) for o in kept), default=0.0)
     horizon_s = np.maximum(np.stack([_finished_s(o)[some] for o in ran]).max(axis=0), latest_kept_s)
@@ -136,7 +139,7 @@ def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes
 
 
 def _finished_s(outcomes: Outcomes) -> Floats:
-    """(n,): 0 where a job was never done."""
+    """Returns finish times, shape (n,): 0 where a job was never done."""
     return np.where(np.isfinite(outcomes.finish_s), outcomes.finish_s, 0.0)
 
 
@@ -149,7 +152,7 @@ def _outcomes(name: str, prepared: Prepared) -> Outcomes:
 
 
 def _mean(outcomes: Outcomes, rows: Codes) -> float | None:
-    """Dollars of those jobs of ``rows`` that were done."""
+    """Returns the mean dollars of the finished jobs among ``rows``; None where there is none."""
     costs = outcomes.cost[rows][np.isfinite(outcomes.finish_s[rows])]
     return float(costs.mean()) if len(costs) else None
 

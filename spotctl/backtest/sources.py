@@ -1,6 +1,6 @@
-"""Where a backtest's prices come from: files, else the price store, else the bundled market.
+"""Finds a backtest's prices: in files, else in the price store, else in the bundled market.
 
-The store is taken where it holds a month and more of the job's markets: today's prices alone are no history.
+The store serves if it holds over a month of the job's markets: today's prices alone are no history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from spotctl.prices.location import prices_root, reported
 
 
 def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) -> Recording:
-    """Every price of markets that the job may use. Raises UsageError for a file that cannot be read."""
+    """Returns every price of markets that the job may use. Raises UsageError for a file that cannot be
+    read.
+    """
     wanted = MarketFilter(spec, markets, Catalogue.bundled())
     with reported():
         try:
@@ -37,7 +39,7 @@ def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) ->
 
 
 def merged(recordings: Sequence[Recording]) -> Recording:
-    """One recording of all; where two speak of one market and moment, the first is believed.
+    """Merges recordings; where two give one market and moment, the first is believed.
 
     Raises UsageError where files of different kinds would be mixed.
     """
@@ -64,7 +66,7 @@ def _joined(recordings: Iterable[Recording], market: Market) -> Series:
 
 
 def _stored(wanted: Filter) -> Recording | None:
-    """What the store has of them; None where that is too little to begin with."""
+    """Returns what the store has of them; None where that is too little to begin with."""
     root = prices_root()
     if not root.is_dir():
         return None

@@ -1,4 +1,4 @@
-"""The strategies that can be named on the command line, and who they are for a given job."""
+"""Defines the strategies that the command line can name, and makes them for a given job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bidbrain.strategies.registry import DEFAULT, LIVE, NEED_DEADLINE
 from spotctl.errors import UsageError
 
 Maker: TypeAlias = Callable[[float, Checkpointing], Strategy]
-"""From the cores of the job's whole allowance, and how it would checkpoint."""
+"""Takes the cores of the job's whole allowance, and how it would checkpoint."""
 
 BASELINE: Final = "on-demand"
-"""What the others are compared with; always run."""
+"""The strategy that the others are compared with; always run."""
 
 
 def _live(name: str) -> Maker:
@@ -32,12 +32,12 @@ MENU: Final[Mapping[str, Maker]] = {
     "bidbrain-checkpoints": lambda _, checkpoints: BidBrain("bidbrain-checkpoints", checkpoints),
     **{name: _live(name) for name in LIVE if name not in (BASELINE, *NEED_DEADLINE)},
 }
-"""Those that a running job can be given, and others that need checkpoints, to compare with. Run in batches,
+"""Strategies that a running job can have, and others with checkpoints to compare with. They run in batches,
 so without the deadline."""
 
 
 def check(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that is unknown."""
+    """Raises UsageError for an unknown name."""
     known = (*MENU, *NEED_DEADLINE)
     for name in names:
         if name not in known:
@@ -47,14 +47,14 @@ def check(names: Sequence[str]) -> None:
 
 
 def alone(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``names`` that are run without a deadline, and the baseline; or all, the default first."""
+    """Returns those of ``names`` that run without a deadline, and the baseline; or all, the default first."""
     if not names:
         return tuple(MENU)
     return tuple(dict.fromkeys((BASELINE, *(name for name in names if name in MENU))))
 
 
 def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[str, ...]:
-    """Those of ``names`` that are also, or only, run within the deadline; none where the job has none.
+    """Returns those of ``names`` that also, or only, run within the deadline; none where the job has none.
 
     Without names: the default, ``own`` (the job's), and those that are nothing without a deadline. The
     baseline is in time anyway. Raises UsageError where a name needs a deadline that is missing.
@@ -71,5 +71,5 @@ def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[st
 
 
 def row(name: str) -> str:
-    """What a strategy run within the deadline is called, beside the one that is run alone."""
+    """Returns the name of a strategy run within the deadline, as distinct from its run alone."""
     return name if name in NEED_DEADLINE else f"{name}, kept"

@@ -1,8 +1,8 @@
-"""Strategies kept within a job's deadline, as they run live: on the control core, in virtual time.
+"""Runs strategies kept within a job's deadline as they run live: on the control core, in virtual time.
 
-What keeps a deadline rests on what a job has learned of its market, which the batches of
-``bidbrain.backtest`` do not carry along. So these jobs are run one by one, by the very lines that run a
-job, from fewer starts than the batches, and settled by the ledger's accounting.
+Keeping a deadline rests on what a job has learned of its market, which the batches of
+``bidbrain.backtest`` do not carry along. So these jobs run one by one, by the very code that runs a
+live job, from fewer starts than the batches, and are settled by the ledger's accounting.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ from spotctl.job.resolve import ResolvedJob
 from spotctl.worlds.replay import replay_world
 
 MOST_STARTS: Final = 80
-"""No more of a backtest's starts are run, evenly chosen."""
+"""Most starts of a backtest that run here, evenly chosen."""
 _WORKERS: Final = 2
 _SHARE: Final = 10
-"""Jobs that a worker is given at once. So few jobs in all are run in this process: another takes a second."""
+"""Jobs that a worker gets at once. As few jobs in all run in this process: starting another takes a
+second.
+"""
 
 Told: TypeAlias = Callable[[int, int], None]
-"""How many jobs have been run, of how many."""
+"""Receives how many jobs have been run, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Jobs of one strategy."""
+    """Groups jobs of one strategy."""
 
     strategy: str
     starts: tuple[int, ...]
@@ -54,12 +56,12 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What became of one."""
+    """Describes the result of one job."""
 
     start: int
     micros: int
     finish_s: float
-    """Infinite where the window ended first, or the money."""
+    """Infinite where the window, or the money, ended first."""
     on_demand_s: int
     spot_s: int
     free_s: int
@@ -67,12 +69,12 @@ class _Job:
 
 
 def starts_of(starts: Codes) -> Codes:
-    """At most ``MOST_STARTS`` of the sorted ``starts``, evenly chosen, as positions."""
+    """Returns at most ``MOST_STARTS`` of the sorted ``starts``, evenly chosen, as positions."""
     return np.unique(np.linspace(0, len(starts) - 1, min(len(starts), MOST_STARTS)).astype(np.int64))
 
 
 def why_refused(prepared: Prepared) -> str:
-    """Why a launch would refuse the job, and what would do; empty where its promise holds or it has none."""
+    """Returns why a launch would refuse the job, and what would help; empty where it would not."""
     resolved = prepared.resolved
     promise = deadline_promise(
         initial_state(e.JobStarted(resolved.terms.start, resolved.terms), resolved.trace)
@@ -81,7 +83,7 @@ def why_refused(prepared: Prepared) -> str:
 
 
 def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, Outcomes]:
-    """The strategies ``names`` (of ``bidbrain.strategies.registry.LIVE``) from ``starts_of`` the starts.
+    """Runs the strategies ``names`` (of ``bidbrain.strategies.registry.LIVE``) from ``starts_of`` the starts.
 
     The job must have a deadline. ``told`` is called in this process as jobs are done.
     """
@@ -102,7 +104,7 @@ def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, 
 def _mapped(
     run_share: Callable[[_Share], list[_Job]], shares: Sequence[_Share], *, alone: bool
 ) -> Generator[list[_Job], None, None]:
-    """In order, as soon as each is known."""
+    """Yields results in order, as soon as each is known."""
     if alone:
         yield from map(run_share, shares)
         return
@@ -111,7 +113,7 @@ def _mapped(
 
 
 def _end_when_interrupted() -> None:
-    """At once and silently: the parent, which Ctrl-C reaches too, says what is to be said."""
+    """Ends a worker at once and silently: the parent, which Ctrl-C reaches too, reports the interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -125,7 +127,7 @@ def _run_share(resolved: ResolvedJob, end: Instant, share: _Share) -> list[_Job]
 
 
 def crossings(resolved: ResolvedJob) -> PriceCrossing:
-    """For all jobs over one trace: each looks at the begins of the same series."""
+    """Builds the eviction model for all jobs over one trace: each uses the beginnings of the same series."""
     series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
     return PriceCrossing(
         recorded={m: CrossingIndex.from_series(known) for m, known in series.items() if len(known)}
@@ -133,7 +135,7 @@ def crossings(resolved: ResolvedJob) -> PriceCrossing:
 
 
 def run_job(resolved: ResolvedJob, model: PriceCrossing) -> State:
-    """The job, from its start until it is closed."""
+    """Runs the job from its start until it is closed; returns its last state."""
     built = replay_world(resolved, asks=lambda: ())
     begun = e.JobStarted(resolved.terms.start, resolved.terms)
     state = start_run(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
@@ -141,7 +143,7 @@ def run_job(resolved: ResolvedJob, model: PriceCrossing) -> State:
 
 
 class _Nobody:
-    """Watches, and keeps the ledger: what a job comes to is in its last state."""
+    """Watches and records nothing: the last state has a job's result."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         pass

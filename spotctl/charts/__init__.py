@@ -1,1 +1,3 @@
-"""Draws: ``axes.py`` makes a picture of curves, ``drawing.py`` writes it as SVG, ``png.py`` as pixels."""
+"""Draws charts: ``axes.py`` makes a picture of curves, ``drawing.py`` writes it as SVG, ``png.py`` as
+pixels.
+"""

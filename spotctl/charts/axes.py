@@ -1,7 +1,7 @@
-"""Curves of prices: what their axes span, and how they look in a terminal. ``drawing`` has them on paper.
+"""Spans the axes of price curves, and draws them for a terminal. ``drawing.py`` draws them on paper.
 
 Prices hold until the next one: curves are steps, never slopes, and end where the record ends. Pure: values
-in, text out. Refuses to know the store.
+in, text out. Knows no store.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _DOTS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One market's steps; the last price holds until ``end``."""
+    """Holds one market's steps; the last price holds until ``end``."""
 
     name: str
     series: Series
     end: Instant
     note: str = ""
-    """Where it is from and how old: shown beside the name."""
+    """Source and age: shown beside the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the axes span."""
+    """Holds the span of the axes."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class Frame:
 
     @classmethod
     def around(cls, curves: Sequence[Curve]) -> Frame:
-        """All of ``curves``, from a price of zero where that costs little room. None may be empty."""
+        """Spans all of ``curves``, from a price of zero where that costs little room. None may be empty."""
         low = min(float(curve.series.prices.min()) for curve in curves)
         high = max(float(curve.series.prices.max()) for curve in curves)
         low = 0.0 if low < high / 2 or low == high else low - (high - low) / 10
@@ -63,7 +63,7 @@ class Frame:
         return np.asarray((price - self.low) / (self.high - self.low) * height)
 
     def prices(self) -> list[float]:
-        """Round numbers to label."""
+        """Returns round prices to label."""
         rough = (self.high - self.low) / 5
         magnitude = 10.0 ** math.floor(math.log10(rough))
         step = next(m * magnitude for m in (1, 2, 2.5, 5, 10) if m * magnitude >= rough)
@@ -71,19 +71,19 @@ class Frame:
         return [round(n * step, 10) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def moments(self, most: int) -> list[int]:
-        """Round moments to label, no more than ``most``."""
+        """Returns round moments to label, no more than ``most``."""
         span = self.last - self.first
         step = next((step for step in _TICKS_S if span / step <= most), _TICKS_S[-1])
         return list(range(-(-self.first // step) * step, self.last + 1, step))
 
     def moment(self, at: int) -> str:
-        """As exact as the span asks for."""
+        """Formats a moment, as exactly as the span requires."""
         form = "%m-%d %H:%M" if self.last - self.first < 3 * _DAY_S else "%Y-%m-%d"
         return dt.datetime.fromtimestamp(at, dt.UTC).strftime(form)
 
 
 def terminal(curves: Sequence[Curve], width: int, height: int) -> str:
-    """A picture of ``width`` by ``height`` characters for each curve, one below the other, on one scale."""
+    """Draws each curve in ``width`` by ``height`` characters, one below the other, on one scale."""
     frame = Frame.around(curves)
     labels = [f"{price:g}" for price in (frame.high, (frame.high + frame.low) / 2, frame.low)]
     labels = [f"{float(label):.4g}" for label in labels]
@@ -96,7 +96,7 @@ def terminal(curves: Sequence[Curve], width: int, height: int) -> str:
 
 
 def _braille(curve: Curve, frame: Frame, width: int, height: int, labels: list[str], margin: int) -> str:
-    """Each column of dots spans the prices that were in force during it."""
+    """Draws one curve; each column of dots spans the prices that were in force during it."""
     columns, rows = 2 * width, 4 * height
     borders = np.linspace(frame.first, frame.last, columns + 1)
     dots = np.zeros((rows, columns), np.bool_)

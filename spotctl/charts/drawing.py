@@ -1,6 +1,6 @@
-"""Curves of prices on paper: lines, boxes and texts at places; and these as SVG, alone or on a page of HTML.
+"""Draws price curves on paper: lines, boxes and texts at places; and writes these as SVG or HTML.
 
-Pure: values in, text out. Needs no drawing library and loads nothing from the network; ``raster`` makes dots
+Pure: values in, text out. Needs no drawing library and loads nothing from the network; ``png.py`` makes dots
 of the same drawing.
 """
 
@@ -19,7 +19,7 @@ Anchor = Literal["start", "middle", "end"]
 Point = tuple[float, float]
 
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#8c6d31")
-"""Okabe and Ito's, told apart by everybody; then grey and brown."""
+"""Okabe and Ito's, which everybody can tell apart; then grey and brown."""
 WIDTH: Final = 960
 _HEIGHT, _LEFT, _RIGHT, _TOP = 380, 70, 20, 34
 _ROW: Final = 18
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """``anchor``: which end of the text is at ``x``; ``y`` is its baseline."""
+    """Places a text. ``anchor``: which end of the text is at ``x``; ``y`` is its baseline."""
 
     x: float
     y: float
@@ -59,14 +59,16 @@ Mark = Line | Box | Text
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """``WIDTH`` by ``height``, the origin at the top left; later marks lie over earlier ones."""
+    """Holds a picture of ``WIDTH`` by ``height``, the origin at the top left; later marks lie over earlier
+    ones.
+    """
 
     height: int
     marks: tuple[Mark, ...]
 
 
 def drawing(curves: Sequence[Curve], title: str) -> Drawing:
-    """All curves on the same axes, with a legend below."""
+    """Draws all curves on the same axes, with a legend below."""
     frame = Frame.around(curves)
     height = _HEIGHT + 40 + _ROW * len(curves)
     marks: list[Mark] = [
@@ -99,7 +101,7 @@ def _axes(frame: Frame) -> Iterator[Mark]:
 
 
 def _corners(curve: Curve, frame: Frame) -> tuple[Point, ...]:
-    """Across, then up or down: a few points for each hundredth of an inch."""
+    """Returns the corners of a curve: across, then up or down; a few points for each tenth of a unit."""
     across = _LEFT + frame.across(curve.series.times, WIDTH - _RIGHT - _LEFT)
     up = _HEIGHT - frame.up(curve.series.prices, _HEIGHT - _TOP)
     pixels = across.round(1)
@@ -115,7 +117,7 @@ def _corners(curve: Curve, frame: Frame) -> tuple[Point, ...]:
 
 
 def svg(curves: Sequence[Curve], title: str) -> str:
-    """As one picture."""
+    """Writes one picture as SVG."""
     drawn = drawing(curves, title)
     return "\n".join(
         [
@@ -142,7 +144,7 @@ def _element(mark: Mark) -> str:
 
 
 def _path(points: Sequence[Point]) -> str:
-    """Lines go across, or up and down."""
+    """Writes a path whose lines go across, or up and down."""
     (x, y), *others = [(f"{x:.1f}", f"{y:.1f}") for x, y in points]
     steps = [f"M{x} {y}"]
     for new_x, new_y in others:
@@ -152,7 +154,7 @@ def _path(points: Sequence[Point]) -> str:
 
 
 def html(curves: Sequence[Curve], title: str) -> str:
-    """A page of its own: the SVG, nothing else, nothing fetched."""
+    """Writes a page of its own: the SVG, nothing else, nothing fetched."""
     return "\n".join(
         [
             "<!doctype html>",

@@ -1,4 +1,4 @@
-"""A drawing as dots: PNG, by Pillow, which brings its own font, so that nothing of the system is needed.
+"""Writes a drawing as PNG, by Pillow, which brings its own font, so that nothing of the system is needed.
 
 Pillow draws without smoothing: everything is drawn larger, and reduced in the end.
 """
@@ -20,7 +20,7 @@ _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 
 
 def png(drawn: Drawing) -> bytes:
-    """The file."""
+    """Returns the content of the file."""
     size = (WIDTH * _SCALE, drawn.height * _SCALE)
     large = Image.new("RGB", (size[0] * _LARGER, size[1] * _LARGER), "white")
     canvas = ImageDraw.Draw(large)

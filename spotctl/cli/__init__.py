@@ -1,5 +1,5 @@
-"""The command line: parse, call, render. It decides nothing and computes nothing about runs or money.
+"""Parses commands, calls what does the work, and renders. Decides and computes nothing about runs or money.
 
 ``app.py`` assembles the commands and turns errors into exit codes; ``commands`` has a module for each group,
-``views`` what they show, ``watch`` who follows a run, ``format`` how values become text.
+``views`` shows results, ``watch`` follows runs, ``format`` turns values into text.
 """

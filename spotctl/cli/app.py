@@ -1,6 +1,6 @@
-"""The command ``spotctl``: its verbs, and what becomes of errors.
+"""Assembles the command ``spotctl``: its verbs, and what becomes of errors.
 
-Verbs parse, call and render; what they do lives below. Nothing heavy is imported here or at the top of
+Verbs parse, call and render; the layers below do the work. Nothing heavy is imported here or at the top of
 a verb's module: help and completion load neither numpy nor sockets nor YAML.
 """
 
@@ -22,14 +22,14 @@ from spotctl.cli.commands import advise, backtest, doctor, init, jobs, launch, p
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
-"""What a shell reports of a program that Ctrl-C ended."""
+"""Exit code that a shell reports for a program that Ctrl-C ended."""
 
 
 class _Verbs(TyperGroup):
-    """The verbs, with our errors answered by their message and exit code."""
+    """Holds the verbs, and answers our errors with their message and exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads plain values of all verbs' options without what only unusual ones need."""
+        """Reads plain values of all verbs' options without loading what only unusual ones need."""
         try:
             from spotctl.cli.commands.option_values import lighten
         except ImportError:  # another version of Typer, which reads all options itself
@@ -44,7 +44,7 @@ class _Verbs(TyperGroup):
             print(f"spotctl: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read standard output has seen enough
+            if error.errno == errno.EPIPE:  # the reader of standard output has closed it
                 raise
             print(f"spotctl: {_told(error)}", file=sys.stderr)
             raise typer.Exit(SpotctlError.exit_code) from error
@@ -54,7 +54,7 @@ class _Verbs(TyperGroup):
 
 
 def _told(error: OSError) -> str:
-    """What a system call said, and of what; of the streams it says no name."""
+    """Returns what a system call said, and of which file; for streams it names none."""
     return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
 
 
@@ -96,7 +96,7 @@ def _root(
         typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options before the verb."""
+    """Takes the options before the verb."""
 
 
 launch.add_to(app)
@@ -131,16 +131,16 @@ def completion(
 
 
 def main(command: Callable[..., Any] = app) -> None:
-    """Entry point of the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback.
+    """Runs the program. A bug ends in one line; SPOTCTL_DEBUG=1 shows its traceback.
 
-    What a terminal's encoding has no sign for is shown as a question mark.
+    Characters that the terminal's encoding lacks are shown as question marks.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         command(prog_name="spotctl")
-    except OSError as error:  # of help and completion, which no verb answers for
+    except OSError as error:  # of help and completion, which no verb handles
         print(f"spotctl: {_told(error)}", file=sys.stderr)
         sys.exit(SpotctlError.exit_code)
     except Exception as bug:
@@ -156,10 +156,11 @@ def main(command: Callable[..., Any] = app) -> None:
 
 
 def _forget_interrupt() -> None:
-    """Makes Python end with our exit code where Ctrl-C was answered.
+    """Makes Python end with our exit code where Ctrl-C was handled.
 
-    A KeyboardInterrupt that leaves code which is run as text (as a dataclass makes its methods) is noted as
-    unhandled, whoever handles it later, and Python then ends by killing itself with SIGINT. Running other
+    If a KeyboardInterrupt leaves code which is run as text (as a dataclass makes its methods), Python notes
+    it as
+    unhandled, even if it is handled later, and then ends by killing itself with SIGINT. Running other
     text takes the note back.
     """
     eval("None")

@@ -1,4 +1,6 @@
-"""``docs/cli.md``: every verb's --help, as it is. ``python -m spotctl.cli.reference > docs/cli.md``."""
+"""Writes ``docs/cli.md``: every verb's --help, as it is. ``python -m spotctl.cli.reference >
+docs/cli.md``.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ _EXIT_CODES = """\
 
 
 def written_by() -> str:
-    """The layout of help is typer's own: only the same version writes the same text."""
+    """Returns the version of typer, whose layout help has: only the same version writes the same text."""
     return f"<!-- typer {version('typer')} -->"
 
 
 def reference() -> str:
-    """The reference in Markdown."""
+    """Returns the reference in Markdown."""
     root: Any = get_command(app)
     settings = {**root.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
     context = typer.Context(root, info_name="spotctl", **settings)
@@ -51,7 +53,7 @@ def reference() -> str:
 
 
 def _sections(group: Any, context: typer.Context) -> Iterator[str]:
-    """Of the verbs of ``group``, and of theirs."""
+    """Yields the sections of the verbs of ``group``, and of theirs."""
     for name, verb in group.commands.items():
         own = typer.Context(verb, info_name=name, parent=context)
         yield _section(verb, own)

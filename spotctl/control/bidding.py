@@ -47,7 +47,9 @@ def decide_acquisition(state: State) -> e.Decided:
 
 
 def _limit_to_reserved_room(state: State, decision: Decision) -> Decision:
-    """Caps an order at the room on demand that the queue set aside; leaving machines take it up until gone."""
+    """Caps an order at the room on demand that the queue set aside; leaving machines take it up until
+    gone.
+    """
     rents = decision.action is Action.ACQUIRE and decision.bid is None
     if state.terms.queued is None or not rents:
         return decision
@@ -192,7 +194,9 @@ def restart_of(terms: RunSpec) -> Restart | None:
 
 
 def may_be_on_spot(terms: RunSpec) -> bool:
-    """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin again."""
+    """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin
+    again.
+    """
     return restart_of(terms) is not None and isinstance(LIVE[_strategy_name(terms)](1.0), Placing)
 
 

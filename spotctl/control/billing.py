@@ -39,7 +39,9 @@ class InstanceBill:
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """Splits the cost: ``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision 20)."""
+    """Splits the cost: ``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision
+    20).
+    """
 
     spot: MicroUsd
     on_demand: MicroUsd

@@ -62,7 +62,9 @@ def drive(state: State, world: World, ledger: EntrySink, observer: EntryObserver
 def process_fact(
     state: State, fact: e.Fact, ledger: EntrySink, observer: EntryObserver
 ) -> tuple[State, tuple[e.Command, ...]]:
-    """Records and folds a fact and what follows from it; returns the new state and the commands to execute."""
+    """Records and folds a fact and what follows from it; returns the new state and the commands to
+    execute.
+    """
     state = _append_entry(state, fact, ledger, observer)
     commands = plan_after(fact, state)
     for command in commands:
@@ -87,7 +89,9 @@ def start_run(
     capacity: Observations = UNWATCHED,
     crossings: PriceCrossing | None = None,
 ) -> State:
-    """Opens a ledger with the spec of its run. See ``evolve.initial_state`` for what the state is made from."""
+    """Opens a ledger with the spec of its run. See ``evolve.initial_state`` for what the state is made
+    from.
+    """
     ledger.append(terms_entry)
     ledger.commit()
     state = initial_state(terms_entry, history, capacity, crossings)

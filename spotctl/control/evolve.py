@@ -239,7 +239,9 @@ def _set_lease(state: State, entry: e.Leased) -> State:
 
 
 def _set_request(state: State, entry: e.Asked) -> State:
-    """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too late."""
+    """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too
+    late.
+    """
     return state if state.asked is e.UserRequest.DOWN else replace(state, asked=entry.ask)
 
 

@@ -45,7 +45,9 @@ _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
 
 
 def next_state(life: InstanceState, event: type, story: str) -> InstanceState:
-    """Returns the state that ``event`` leads to; raises InvalidTransition, with ``story``, where none does."""
+    """Returns the state that ``event`` leads to; raises InvalidTransition, with ``story``, where none
+    does.
+    """
     try:
         return _EDGES[life, event]
     except KeyError:

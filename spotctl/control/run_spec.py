@@ -181,7 +181,7 @@ class RunSpec:
     @property
     def checkpointing(self) -> Checkpointing:
         """How checkpoints replace reliable machines. ValueError where the engine does not rely on them."""
-        if self.checkpoints is None:
+        if not isinstance(self.checkpoints, Checkpointing):
             raise ValueError(f"{self.job} does not rely on checkpoints")
         return self.checkpoints
 
@@ -201,5 +201,7 @@ class RunSpec:
         return {t.market: t.rules for t in (*self.spot, self.reliable) if t.rules is not None}
 
     def rules_of(self, market: Market) -> MarketRules:
-        """Returns the billing and eviction rules of ``market``. Raises KeyError for one the run may not use."""
+        """Returns the billing and eviction rules of ``market``. Raises KeyError for one the run may not
+        use.
+        """
         return self.market_option(market).rules or self.rules

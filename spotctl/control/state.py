@@ -367,7 +367,9 @@ class State(Struct, frozen=True):
 
     @property
     def budget(self) -> MicroUsd | None:
-        """Returns what it may spend: its own budget, or what is left of the queue's for it; None: no limit."""
+        """Returns what it may spend: its own budget, or what is left of the queue's for it; None: no
+        limit.
+        """
         limits = [limit for limit in (self.terms.budget, self.allowance) if limit is not None]
         return min(limits, default=None)
 
@@ -404,7 +406,9 @@ class State(Struct, frozen=True):
 
     @property
     def end_by(self) -> Instant | None:
-        """Returns how long to wait for a training that should end; time that spotctl was down does not count."""
+        """Returns how long to wait for a training that should end; time that spotctl was down does not
+        count.
+        """
         if self.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return None
         since = self.ending_at if self.blind_until is None else max(self.ending_at, self.blind_until)

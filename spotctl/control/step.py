@@ -97,7 +97,9 @@ def _reliable_rest_ends(state: State) -> Instant | None:
 
 
 def _next_spot_retry(state: State) -> Instant | None:
-    """Returns when a spot market that refused has rested, so that reliable machines may be requested there."""
+    """Returns when a spot market that refused has rested, so that reliable machines may be requested
+    there.
+    """
     refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
     rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
     return min((until for until in rested if until > state.now), default=None)
@@ -197,7 +199,9 @@ def _stop_training(state: State) -> Commands:
 
 
 def _give_up_stop(state: State) -> Commands:
-    """Gives up a training that should have ended: if a process of it hangs, its machines would cost for ever."""
+    """Gives up a training that should have ended: if a process of it hangs, its machines would cost for
+    ever.
+    """
     if state.end_by is not None and state.now >= state.end_by:
         yield e.StopGivenUp(state.now)
 

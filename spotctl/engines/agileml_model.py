@@ -128,7 +128,9 @@ class SimulatedTraining:
         self._update_stage(command.at)
 
     def _lose_machines(self, command: e.TellLost) -> None:
-        """Handles lost machines. In stage 1 the reliable ones have the only copies; later they hold backups."""
+        """Handles lost machines. In stage 1 the reliable ones have the only copies; later they hold
+        backups.
+        """
         last = [n for n in command.instances if n in self._machines and self._machines[n].reliable]
         only_copies = bool(last) and self._stage == 1
         if only_copies and self._terms.keeps is None:

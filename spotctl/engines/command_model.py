@@ -139,7 +139,9 @@ class SimulatedProgram:
             self._step = self._saved
 
     def _assign_program(self, at: Instant) -> None:
-        """Starts the program on the first machine that can run it, unless one runs it or is still draining."""
+        """Starts the program on the first machine that can run it, unless one runs it or is still
+        draining.
+        """
         if self._over or self._active is not None or self._safe_at:
             return
         for name, machine in self._machines.items():

@@ -54,7 +54,9 @@ class EngineAdapter(Protocol):
 
     @property
     def is_prepared(self) -> bool:
-        """Tells whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        """Tells whether ``prepare`` got to its end; the process that called it may have been killed
+        before.
+        """
         ...
 
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
@@ -155,7 +157,9 @@ class _AgileML:
         return LocalHost(self.run.training_folder, self.settings.spec.envs)
 
     def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
-        """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be done."""
+        """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be
+        done.
+        """
         job = JobFolder(self.run.training_folder).read_job()
         told, heard = attempt_record(on_record, job.restarts)
         client = TrainingClient(
@@ -267,7 +271,9 @@ class _Command:
         )
 
     def finished_at(self) -> float | None:
-        """Returns when a program ended with status 0 by itself: its agent then reports that the work is done."""
+        """Returns when a program ended with status 0 by itself: its agent then reports that the work is
+        done.
+        """
         folder = CommandFolder(self.run.training_folder)
         files = [folder.words_file(name) for name in folder.machine_names()]
         last = [(file, word) for file in files for _, word in [*JsonlReader(file).receive()][-1:]]

@@ -1,9 +1,9 @@
-"""Which markets to use: those that fit a wish, ranked by what useful work is expected to cost there.
+"""Advises markets: those that meet requirements, ranked by the expected cost of useful work there.
 
-Pure: a table, a wish and the time of day in, an answer out. Markets whose beta is known come first, by
-expected cost per useful core-hour (or GPU-hour). Those of which only a lower end is published follow, then
-those of which nothing is known, by their plain price: an unknown risk is never taken for none. Stale prices
-come after all that are not, in the same order: what nobody has seen lately may be had by nobody now.
+Pure: a table, requirements and the time of day in, an answer out. Markets whose beta is known come first, by
+expected cost per useful core-hour (or GPU-hour). Those of which only a lower bound is published follow, then
+those of which nothing is known, by their plain price: an unknown risk never counts as none. Stale prices
+come after all others, in the same order: what was not seen lately may not be available now.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_GPU_NAME: Final = "the catalogue does not know what its GPUs are called; `spo
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """``count`` GPUs whose name holds ``name``, whatever the case; an empty name fits all."""
+    """Requires ``count`` GPUs whose name contains ``name``, whatever the case; an empty name fits all."""
 
     name: str
     count: Amount
@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the markets must offer. None and empty tuples allow everything."""
+    """States what the markets must offer. None and empty tuples allow everything."""
 
     cpus: Amount | None = None
     memory_gib: Amount | None = None
@@ -49,40 +49,40 @@ class Wish:
 
     @property
     def unit(self) -> str:
-        """What the cost is for an hour of."""
+        """Returns the unit whose hours are priced."""
         return "core" if self.gpu is None else "GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """One market, ranked."""
+    """Holds one ranked market."""
 
     row: Row
     usd_per_unit_hour: float
-    """Expected, per useful core-hour or GPU-hour; the plain price where beta is unknown."""
+    """Expected dollars per useful core-hour or GPU-hour; the plain price where beta is unknown."""
     age_s: int
-    """Since the price was last seen."""
+    """Seconds since the price was last seen."""
     stale: bool
     evidence_stale: bool
-    """Whether beta rests on capacity that nobody has seen for long."""
+    """Whether beta rests on observations of capacity that are too old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``ranked``: best first, no more than were asked for; ``fitting``: how many fit in all."""
+    """Holds the answer. ``ranked``: best first, as many as requested; ``fitting``: how many fit in all."""
 
     ranked: tuple[Advised, ...]
     fitting: int
     stale: int
     evidence_stale: int
     known: int
-    """How many markets the store has."""
+    """Number of markets in the store."""
     unranked: tuple[tuple[str, int], ...]
     """Markets that fit but must not be ranked, counted by the reason."""
 
 
 def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
-    """The best ``top`` markets of ``table`` for ``wish``."""
+    """Returns the best ``top`` markets of ``table`` for ``wish``."""
     columns = table.columns
     fits = _fits(table, wish)
     reasons = _reasons(table, wish)
@@ -115,7 +115,7 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
 
 
 def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
-    """Why each market must not be ranked; empty where it may. What is wrong with its price comes first."""
+    """Returns why each market must not be ranked; empty where it may be. A bad price is the first reason."""
     columns = table.columns
     reasons = columns["unranked"].astype(object)
     reasons[(reasons == "") & (columns["vcpus"] == 0)] = NO_CORES
@@ -125,7 +125,9 @@ def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
 
 
 def _fits(table: Table, wish: Wish) -> Mask:
-    """Also what might fit, for all the catalogue knows: such markets are named with the reason."""
+    """Selects what fits, and what might fit as far as the catalogue knows: these are named with the
+    reason.
+    """
     columns, fits = table.columns, np.ones(len(table), np.bool_)
     if wish.clouds:
         fits &= np.isin(columns["cloud"], wish.clouds)
@@ -158,7 +160,7 @@ def _stale(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
 
 
 def _unseen(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
-    """Where beta rests on capacity that was last seen too long ago."""
+    """Selects markets whose beta rests on capacity that was last seen too long ago."""
     by_capacity = table.columns["basis"][which] == str(Basis.CAPACITY)
     unseen: Mask = by_capacity & (now - table.columns["evidence_until"][which] > STALE_CAPACITY_S)
     return unseen

@@ -1,9 +1,9 @@
-"""What was seen of capacity, as answers about the markets that it was seen of.
+"""Estimates evictions from the capacity observed in a market.
 
-In markets whose prices do not evict a machine is lost with its capacity, and whoever watched that knows
+In markets whose prices do not evict a machine is lost with its capacity, and observations of that say
 more than any published rate. The estimator is the one that decides for running jobs
-(``bidbrain.eviction.selector``), fitted as of the newest sighting in the cloud; a published rate is what it
-starts from. Refuses to speak of markets that nobody watched: their published rates do.
+(``bidbrain.eviction.selector``), fitted as of the newest sighting in the cloud; it starts from a published
+rate. Says nothing of unobserved markets: their published rates do.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from spotctl.prices.published_rates import Rates
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """All spells that the store has, and what is published."""
+    """Holds all spells that the store has, and what is published."""
 
     observations: Observations
     rates: Rates
     _fitted: dict[str, Estimates] = field(default_factory=dict, repr=False, compare=False)
 
     def seen(self, market: Market) -> Instant | None:
-        """Until when ``market`` was watched; None where it never was."""
+        """Returns until when ``market`` was observed; None where it never was."""
         spells = self.observations.spells(market)
         return Instant(int(spells.ends.max())) if len(spells) else None
 
     def estimates(self, market: Market, rules: MarketRules) -> Estimates:
-        """What answers about ``market``, which was seen, under ``rules`` by which prices do not evict."""
+        """Returns estimates for ``market``, which was observed, under ``rules`` by which prices do not
+        evict.
+        """
         if rules.name not in self._fitted:
             self._fitted[rules.name] = self._fit(market.cloud, rules)
         return self._fitted[rules.name]
@@ -46,7 +48,7 @@ class Capacity:
         return EstimatorSelector(rules, mine, bands).fit(PriceHistory.from_series({}), now)
 
     def _band(self, market: Market, now: Instant) -> Band | None:
-        """What is published, as a prior; it may have been published after the last sighting."""
+        """Returns the published rate, as a prior; it may have been published after the last sighting."""
         rate = self.rates.of_market(market)
         if rate is None:
             return None

@@ -1,13 +1,13 @@
-"""What an hour of useful work is expected to cost in one market, and on what evidence.
+"""Estimates what an hour of useful work costs in one market, and on what evidence.
 
-    h      horizon: how long the machine is wanted for, from now
+    h      horizon: how long the machine is wanted, from now
     beta   probability that it is evicted before
     C      expected charge until the horizon (``bidbrain.bidding.expected_cost``)
     U      expected useful time: E[min(time to eviction, h)] - beta lambda
     cost   C / U, dollars per useful hour of one instance
 
-Where the price clears by bid, price crossings are the evidence. Where it does not, what was seen of the
-market's capacity is, or else a published rate. A market with none of them has an unknown beta; no number is
+Where the price clears by bid, price crossings are the evidence. Where it does not, the observed capacity of
+the market is, or else a published rate. A market with none of them has an unknown beta; no number is
 made up for it.
 """
 
@@ -32,65 +32,70 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.job.spec import ScalingSpec
 
 HISTORY_S: Final = 90 * 86400
-"""How much of a market's record beta rests on: as much as AWS and Azure give."""
+"""Seconds of a market's record that beta rests on: as much as AWS and Azure give."""
 _NEVER: Final = Instant(0)
 _NEARLY_ALL: Final = 1.0 - 1e-9
 _LAMBDA_S: Final = ScalingSpec().lambda_
 
 
 class Basis(StrEnum):
-    """What a beta rests on."""
+    """Names what a beta rests on."""
 
     CROSSINGS = "price crossings"
     CAPACITY = "observed capacity"
     RATE = "published rate"
     OPEN_RATE = "published rate, no upper end"
-    """A band like "more than 20 %": at least this much, nobody says how much more."""
+    """A band like "more than 20 %": at least this much, with no upper bound."""
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``usd_per_useful_hour`` is one instance's; with an unknown beta it is the plain price."""
+    """Holds the estimate. ``usd_per_useful_hour`` is one instance's; with an unknown beta it is the plain
+    price.
+    """
 
     basis: Basis
     beta: float
     """NaN where unknown."""
     low: float
     high: float
-    """Of crossings what the coming week should keep to, at 95 %; of capacity the interval of its estimator;
-    of rates the ends of the published band. NaN where unknown."""
+    """Bounds. From crossings: the 95 % prediction for the coming week. From capacity: the estimator's
+    interval.
+    From rates: the ends of the published band. NaN where unknown."""
     effective: float
-    """Independent starts that the interval takes the history of prices for; NaN elsewhere."""
+    """Independent starts to which the price history is equivalent in the interval; NaN elsewhere."""
     bid_delta: float
     """Dollars per hour above the price; NaN where no bid is needed."""
     usd_per_useful_hour: float
     source: str
-    """Where the evidence is from."""
+    """Source of the evidence."""
     until: Instant = _NEVER
-    """The end of the time that it speaks of; 0 where there is none."""
+    """End of the time that the evidence covers; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRate:
-    """A published eviction rate: between ``low`` and ``high`` of the machines within ``per_s`` seconds."""
+    """Holds a published eviction rate: between ``low`` and ``high`` of the machines within ``per_s``
+    seconds.
+    """
 
     low: float
     high: float
     per_s: float
     source: str
     until: Instant = _NEVER
-    """The end of the time that was counted."""
+    """End of the time that was counted."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is said about how bad it may be: up to all of them."""
+        """Tells whether it has no upper bound: it may be all machines."""
         return self.high >= 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _ConstantHazard:
-    """Survival where a share ``beta`` is evicted every ``per_s`` seconds, whatever the age."""
+    """Models survival where a share ``beta`` is evicted every ``per_s`` seconds, whatever the age."""
 
     per_second: float
 
@@ -108,15 +113,15 @@ class _ConstantHazard:
 
 
 def unknown(price: float) -> Estimate:
-    """Where there is no evidence: the price, and no beta."""
+    """Returns an estimate without evidence: the price, and no beta."""
     nothing = math.nan
     return Estimate(Basis.UNKNOWN, nothing, nothing, nothing, nothing, nothing, price, "")
 
 
 def from_rate(rules: MarketRules, price: UsdPerHour, rate: PublishedRate, horizon_s: float) -> Estimate:
-    """By a published rate, read as the same hazard at every moment of its period.
+    """Estimates from a published rate, read as a constant hazard over its period.
 
-    A band counts with its upper end, as nothing better is promised; without one, with its lower.
+    A band counts with its upper bound, since nothing better is promised; without one, with its lower.
     """
     low = _ConstantHazard.of(min(rate.low, _NEARLY_ALL), rate.per_s)
     worst = low if rate.is_open else _ConstantHazard.of(rate.high, rate.per_s)
@@ -137,7 +142,7 @@ def from_rate(rules: MarketRules, price: UsdPerHour, rate: PublishedRate, horizo
 def from_capacity(
     rules: MarketRules, price: UsdPerHour, fitted: Estimates, market: Market, seen: Instant, horizon_s: float
 ) -> Estimate:
-    """By what was seen of ``market`` until ``seen``; a machine is taken to start then."""
+    """Estimates from observations of ``market`` until ``seen``, as if a machine started then."""
     beta = fitted.beta(market, 0.0, 0.0, horizon_s)
     if not beta.evidence.is_known:
         return unknown(price)
@@ -163,7 +168,9 @@ def from_crossings(
     source: str,
     deltas: Iterable[float] = BID_DELTAS,
 ) -> Estimate:
-    """By the prices of the last 90 days: the bid with the least expected cost, and how sure its beta is."""
+    """Estimates from the prices of the last 90 days: the bid of least expected cost, and how sure its beta
+    is.
+    """
     recent = _recent(series, now)
     market = Market("", "", "", "")
     model = PriceCrossing(window_s=max(HOUR_S, math.ceil(horizon_s)))
@@ -191,7 +198,7 @@ def from_crossings(
 
 
 def _cost(rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Survival) -> float:
-    """Dollars per useful hour; infinite where no useful time is expected."""
+    """Returns dollars per useful hour; infinite where no useful time is expected."""
     beta = 1.0 - survival.survival(horizon_s)
     useful_s = survival.expected_uptime(horizon_s) - beta * _LAMBDA_S
     if useful_s <= 0:
@@ -200,7 +207,7 @@ def _cost(rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Sur
 
 
 def _recent(series: Series, now: Instant) -> Series:
-    """The steps of the last 90 days, the one in force at their start included."""
+    """Returns the steps of the last 90 days, including the one in force at their start."""
     begin = now - HISTORY_S
     first = max(int(np.searchsorted(series.times, begin, side="right")) - 1, 0)
     times = series.times[first:]

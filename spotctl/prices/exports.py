@@ -1,4 +1,4 @@
-"""The store's rows into a file, or as text to whoever reads standard output."""
+"""Writes the store's rows to a file, or as text to standard output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDINGS = {"csv": (".csv", ".gz"), "parquet": (".parquet",)}
 
 
 def export(store: PriceStore, names: Sequence[str], form: str, output: Path | None, text: BinaryIO) -> int:
-    """Write the rows of the markets called ``names``, or all, to ``output`` or else ``text``; how many."""
+    """Writes rows of the markets ``names``, or of all, to ``output`` or else ``text``; returns how many."""
     markets = [quote.market for quote in chosen(quotes(store), names, (), ())] if names else None
     if output is not None:
         if output.suffix not in _ENDINGS[form]:

@@ -1,6 +1,6 @@
-"""Which feeds a fetch asks, and for what of each.
+"""Chooses which feeds a fetch asks, and for what.
 
-Feeds are made here and nowhere else; their SDKs are loaded when they are first asked something. Addresses
+Feeds are made here and nowhere else; their SDKs are loaded at the first request. Addresses
 come from the environment where they are not the clouds' own: AWS_ENDPOINT_URL is boto3's, the others are
 ours, and name private endpoints, proxies, or mirrors of what is published for everybody.
 """
@@ -31,17 +31,19 @@ from spotctl.timesource import wall_clock
 
 RETAIL: Final = RetailSettings().endpoint
 _REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-?\d+")
-"""How a zone's name begins: us-east-1 in us-east-1a and us-east-1-bos-1a, us-central1 in us-central1-a."""
+"""The beginning of a zone's name: us-east-1 in us-east-1a and us-east-1-bos-1a, us-central1 in
+us-central1-a.
+"""
 Told = Callable[[Sequence[FeedPart]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a fetch is for. Empty tuples: everything. ``since`` None: what is newer than the store."""
+    """Selects what to fetch. Empty tuples: everything. ``since`` None: what is newer than the store."""
 
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    """These, zones and types are of the one cloud asked for: each names its own in its own way."""
+    """Regions, zones and types belong to the one cloud requested: each cloud names its own in its own way."""
     zones: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     since: Instant | None = None
@@ -49,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A feed, asked from ``since`` on. ``told`` hears which parts are going to be fetched."""
+    """Asks a feed from ``since`` on. ``told`` receives the parts that will be fetched."""
 
     feed: Feed
     since: Instant | None
@@ -69,14 +71,14 @@ class _Chosen:
         return parts
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """From the start asked for, but never leaving a hole behind what is stored."""
+        """Fetches from the requested start, but never leaves a hole behind what is stored."""
         if self.since is not None:
             since = self.since if since is None else min(self.since, since)
         return self.feed.fetch(part, since)
 
 
 def feeds(asked: Asked, told: Told) -> tuple[Feed, ...]:
-    """Those of each cloud asked for. Raises UsageError where what is named is of no one cloud."""
+    """Returns the feeds of each requested cloud. Raises UsageError for names that fit no single cloud."""
     regions, zones, types = _checked(asked), asked.zones, asked.types
     resources = os.environ.get("SPOTCTL_AZURE_RESOURCES") or None
     retail = RetailSettings(_address("SPOTCTL_AZURE_RETAIL", RETAIL), regions, types)
@@ -92,7 +94,7 @@ def feeds(asked: Asked, told: Told) -> tuple[Feed, ...]:
 
 
 def _checked(asked: Asked) -> tuple[str, ...]:
-    """The regions asked for, or those of the zones; empty: all."""
+    """Returns the requested regions, or those of the zones; empty: all."""
     for option, named in (("--region", asked.regions), ("--zone", asked.zones), ("--type", asked.types)):
         if named and len(asked.clouds) != 1:
             raise UsageError(f"{option}: name the cloud too, with --cloud; each has names of its own")
@@ -110,14 +112,14 @@ def _checked(asked: Asked) -> tuple[str, ...]:
 
 
 def run(asked: Asked, store: PriceStore, told: Told, progress: Progress) -> FetchReport:
-    """Fetch what is asked for into ``store``. What cannot be got is in the report, never raised."""
+    """Fetches into ``store``. Failures are in the report, never raised."""
     for sdk in ("azure", "botocore", "google"):  # what matters of their logs comes back as an error
         logging.getLogger(sdk).addHandler(logging.NullHandler())
     return fetch_all(feeds(asked, told), store, progress=progress)
 
 
 def exit_code(report: FetchReport) -> int:
-    """0 as soon as anything was got; 4 where credentials were refused and nothing else went wrong."""
+    """Returns 0 if anything was fetched; 4 where credentials were refused and nothing else went wrong."""
     if any(part.done or part.new or part.known for part in report.parts):
         return 0
     failures = [part.failure for part in report.parts] + [error for _, error in report.unavailable]

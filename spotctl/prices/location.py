@@ -1,4 +1,4 @@
-"""Where the price store is, what its errors mean here, and how old a price may be before we warn."""
+"""Locates the price store, translates its errors, and says how old a price may be before we warn."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ STALE_AFTER_S: Final = {Semantics.EVENT_STREAM: _DAY_S, Semantics.POLLED: 8 * _D
 """AWS repeats a price about daily; polled logs are mostly weekly, and late by a day now and then."""
 
 STALE_CAPACITY_S: Final = 14 * _DAY_S
-"""What was seen of a market's capacity fades over two weeks: older, it says little about today."""
+"""Seconds; observations of a market's capacity fade over two weeks: older ones say little about today."""
 
 
 def prices_root() -> Path:
-    """The folder of the price store."""
+    """Returns the folder of the price store."""
     return default_root() / "prices"
 
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """What may be wrong with a store, a file or a feed, as errors of ours: a line and an exit code."""
+    """Turns errors of a store, a file or a feed into our own: a line and an exit code."""
     try:
         yield
     except (TraceError, ExportRefused) as error:
@@ -37,5 +37,5 @@ def reported() -> Iterator[None]:
 
 
 def is_stale(semantics: Semantics, age_s: float) -> bool:
-    """Whether a price that was last seen ``age_s`` seconds ago should no longer be relied on."""
+    """Tells whether a price last seen ``age_s`` seconds ago is too old to rely on."""
     return age_s > STALE_AFTER_S[semantics]

@@ -1,8 +1,8 @@
-"""All markets and what they are expected to cost, as columns in one file: so that advice is a look-up.
+"""Keeps all markets and their expected costs as columns in one file, so that advice is a look-up.
 
 A table is for one horizon and for one state of the store (its ``fingerprint``). It is made anew whenever
-prices were fetched or imported, and when somebody asks and it does not fit the store; what did not change
-is taken over from the table before. Refuses to know wishes and the time of day: those belong to the asking.
+prices were fetched or imported, and on request if it does not fit the store; unchanged rows come from the
+table before. Knows no requirements and no time of day: those belong to the question.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One market as the store and the catalogue know it. Numbers that are unknown are NaN, or 0 if whole."""
+    """Describes one market as the store and the catalogue know it. Unknown numbers are NaN, or 0 if whole."""
 
     cloud: str
     region: str
     zone: str
     instance_type: str
     price: float
-    """Dollars per hour; the last one that was not quarantined."""
+    """Dollars per hour; the last price that was not quarantined."""
     since: int
-    """Instant of the last row that says so."""
+    """Instant of the last row with this price."""
     observed: int
     """Instant at which it was last seen."""
     rows: int
     source: str
     semantics: str
     generated: int
-    """1 where the price was made up for trying things out."""
+    """1 where the price was generated for trying things out."""
     rules: str
     vcpus: int
     memory_gib: float
@@ -63,7 +63,7 @@ class Row:
     evidence_until: int
     """Instant; 0 where there is no evidence."""
     unranked: str
-    """Why this market must not be ranked; empty if it may."""
+    """Why this market must not be ranked; empty if it may be."""
 
     @property
     def market(self) -> Market:
@@ -86,13 +86,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """``columns``: the fields of ``Row``, each of shape (n,)."""
+    """Holds ``columns``: the fields of ``Row``, each of shape (n,)."""
 
     fingerprint: str
     horizon_s: float
     columns: Mapping[str, npt.NDArray[Any]]
     watched: str = ""
-    """The state of what estimates from observed capacity rest on."""
+    """The state of the files that estimates from observed capacity rest on."""
 
     @classmethod
     def of(cls, fingerprint: str, horizon_s: float, rows: Iterable[Row], watched: str = "") -> Self:
@@ -113,7 +113,7 @@ class Table:
         return Row(**{name: column[index].item() for name, column in self.columns.items()})
 
     def save(self, path: Path) -> None:
-        """Replace ``path`` at once or not at all."""
+        """Replaces ``path`` at once or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -131,7 +131,9 @@ class Table:
 
     @classmethod
     def load(cls, path: Path) -> Self | None:
-        """None where there is none, or none that this version wrote whole: it can always be made again."""
+        """Loads a table; None where there is none, or none that this version wrote whole: it can be made
+        again.
+        """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 if int(kept["_version"]) != _VERSION:

@@ -1,11 +1,11 @@
-"""Tables of what every market is expected to cost, made from the store and kept beside it.
+"""Builds tables of every market's expected cost from the store, and keeps them beside it.
 
-ROOT/advice/HORIZON.npz     one ``Table`` per horizon that was asked for, in seconds
+ROOT/advice/HORIZON.npz     one ``Table`` per requested horizon, in seconds
 
-Whatever changes the store calls ``refresh_tables`` afterwards. A table that does not fit the store all the
-same (its writer was killed in between) is made again when it is asked for: advice never rests on an old one.
-What did not change is taken over: prices decide again only where rows were added, and what was seen of
-capacity once more was seen or published.
+All code that changes the store calls ``refresh_tables`` afterwards. A table may still not fit the store (its
+writer was killed in between); it is then made again on request: advice never rests on an old one.
+Unchanged results are reused: estimates from prices are made again only where rows were added, those from
+capacity where more was observed or published.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _BUNDLED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A table, and what people must be told about where it is from; empty for the store."""
+    """Pairs a table with what users must know about its origin; empty for the store."""
 
     table: Table
     label: str
 
 
 def current_table(horizon_s: Seconds) -> Offered:
-    """What the store knows; the bundled market where it knows nothing."""
+    """Returns the store's table; the bundled market's where the store is empty."""
     root = prices_root()
     if not root.is_dir():
         return Offered(bundled_table(horizon_s), _BUNDLED)
@@ -59,7 +59,7 @@ def current_table(horizon_s: Seconds) -> Offered:
 
 
 def refresh_tables(store: PriceStore) -> None:
-    """Bring every table that was ever asked for up to date, and that of the usual horizon."""
+    """Updates every table that was ever requested, and that of the usual horizon."""
     horizons = {DEFAULT_HORIZON_S}
     for path in _path(store.root, DEFAULT_HORIZON_S).parent.glob("*.npz"):
         kept = Table.load(path)
@@ -71,7 +71,7 @@ def refresh_tables(store: PriceStore) -> None:
 
 
 def fingerprint(root: Path) -> str:
-    """Changes whenever the store's content or the bundled catalogue does: names, sizes, times of files."""
+    """Returns a digest of the store and the bundled catalogue: of names, sizes, times of files."""
     digest = hashlib.sha256()
     for bundled in ("instance_types.csv", "on_demand.csv"):
         digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
@@ -79,7 +79,7 @@ def fingerprint(root: Path) -> str:
 
 
 def _state(root: Path, paths: Iterable[Path]) -> str:
-    """Of files that are replaced whole: their names, sizes and times."""
+    """Returns a digest of names, sizes and times of files that are replaced whole."""
     digest = hashlib.sha256()
     for path in paths:
         about = path.stat()
@@ -92,7 +92,7 @@ def _path(root: Path, horizon_s: Seconds) -> Path:
 
 
 def bundled_table(horizon_s: Seconds) -> Table:
-    """The table of the market that ships with the program."""
+    """Returns the table of the market that ships with the program."""
     recording, catalogue = bundled_market(), Catalogue.bundled()
     rows = []
     for market, series in recording.series.items():
@@ -116,8 +116,8 @@ def bundled_table(horizon_s: Seconds) -> Table:
 
 
 def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
-    """A table of the store as it is; ``before`` may be any older one of the same horizon."""
-    mark = fingerprint(store.root)  # taken first: a change from now on makes the table unfit
+    """Builds a table of the store as it is; ``before`` may be any older one of the same horizon."""
+    mark = fingerprint(store.root)  # taken first: a later change makes the table unfit
     watched = _state(store.root, store.files_of_capacity())
     same = before is not None and before.watched == watched
     known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
@@ -146,7 +146,7 @@ def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) ->
 def _without_bids(
     market: Market, price: UsdPerHour, rules: MarketRules, capacity: Capacity, horizon_s: Seconds
 ) -> Estimate:
-    """What somebody watched before what is published; losses too few to tell anything leave the latter."""
+    """Prefers observations to published rates; where observed losses are too few, the rates remain."""
     seen, rate = capacity.seen(market), capacity.rates.of_market(market)
     if seen is not None:
         fitted = capacity.estimates(market, rules)
@@ -157,7 +157,7 @@ def _without_bids(
 
 
 def _rules(quote: Quote) -> MarketRules | None:
-    """Those in force when the price was; None for a cloud whose rules nobody wrote down."""
+    """Returns the rules in force at the time of the price; None for a cloud whose rules are unknown."""
     try:
         return default_rules(quote.market.cloud, quote.since)
     except KeyError:
@@ -169,9 +169,9 @@ def _by_crossings(quote: Quote, rules: MarketRules | None) -> bool:
 
 
 def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
-    """The estimate made before, where what it rests on is the same.
+    """Returns the estimate made before, if all that it rests on is unchanged.
 
-    Crossings rest on every row of the market. Capacity does on the last price alone, and on sightings, which
+    Crossings rest on every row of the market. Capacity rests on the last price alone, and on sightings, which
     ``before`` has in common.
     """
     if before is None or before.price != quote.price or before.since != quote.since:

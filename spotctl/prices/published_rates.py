@@ -1,7 +1,7 @@
-"""Of the published eviction rates the store has, the one that speaks for a market now.
+"""Selects the published eviction rate that applies to a market now.
 
-A figure for the market's own zone goes before one for its whole region. The store has boiled down what was
-said of each to one rate; figures are averaged over ``AVERAGED_S``.
+A figure for the market's own zone precedes one for its whole region. The store has reduced the figures for
+each to one rate, averaged over ``AVERAGED_S``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ AVERAGED_S: Final = 30 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """``by_market``: rates with a zone as they stand, rates of a region with the region as zone."""
+    """Holds ``by_market``: rates of a zone under their zone, rates of a region with the region as zone."""
 
     by_market: Mapping[Market, PublishedRate]
 
     @classmethod
     def of(cls, published: Iterable[tuple[str, Rate]]) -> Rates:
-        """From pairs of source and rate, one for each market."""
+        """Builds them from pairs of source and rate, one for each market."""
         return cls(
             {
                 rate.market: PublishedRate(rate.low, rate.high, rate.per_s, source, rate.end)
@@ -35,7 +35,7 @@ class Rates:
         )
 
     def of_market(self, market: Market) -> PublishedRate | None:
-        """None where nobody published any."""
+        """Returns the rate that applies to ``market``; None where none is published."""
         exact = self.by_market.get(market)
         if exact is not None:
             return exact

@@ -1,11 +1,13 @@
-"""The current price of every market of the store: how much, since when, who said so, how long ago.
+"""Returns the current price of every market in the store: how much, since when, from whom, how long ago.
 
-Rule 1: a price that was in force and whose market's newest row failed a check is in doubt: it is shown
+Rule 1: a price is in doubt if it was in force and its market's newest row failed a check: it is shown
 with the reason and never ranked.
-Rule 2: whoever asks a source for the prices of a region learns of all its markets what has not changed, so
+
+Rule 2: a source that is asked for a region's prices also says which markets have not changed, so
 the age of a price counts from when the source last spoke of the region.
+
 Rule 3: AWS's event streams repeat their prices about daily, so a market without a row for two days was not
-seen since, whoever asked.
+seen since, whatever was asked.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from spotctl.prices.location import is_stale
 
 GONE: Final = "no longer listed"
 _SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
-"""A second price for a moment leaves the first one in force, and a time that lies ahead is none."""
+"""A second price for a moment leaves the first one in force, and a time in the future is no current price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What is known about the price of one market now."""
+    """Describes what is known about the price of one market now."""
 
     market: Market
     price: UsdPerHour | None
@@ -42,7 +44,7 @@ class Quote:
     since: Instant
     """Time of the newest row."""
     observed: Instant
-    """When it was last seen to be so."""
+    """When the price was last seen to hold."""
     first: Instant
     rows: int
     source: str
@@ -51,7 +53,7 @@ class Quote:
     approximate: bool = False
     generated: bool = False
     doubt: str = ""
-    """Why the price must not be relied on; empty if it may."""
+    """Why the price must not be relied on; empty if it may be."""
 
     def age_s(self, now: Instant) -> int:
         return max(now - self.observed, 0)
@@ -61,7 +63,7 @@ class Quote:
 
 
 def quotes(store: PriceStore) -> tuple[Quote, ...]:
-    """Of all markets, in their order."""
+    """Returns the quotes of all markets, in their order."""
     summaries = store.markets()
     seen = _seen(store, summaries)
     failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
@@ -76,7 +78,7 @@ def _quote(
     market = summary.market
     observed = seen[summary.source, market.cloud, market.region]
     if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATS:
-        if summary.last < AUCTIONS_ENDED:  # a recording: nobody can ask AWS for that time again
+        if summary.last < AUCTIONS_ENDED:  # a recording: AWS no longer has prices of that time
             observed = summary.observed
         observed = min(observed, Instant(summary.last + SILENCE_S))
     doubt = ""
@@ -98,7 +100,7 @@ def _quote(
 
 
 def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
-    """When each source last spoke of a region."""
+    """Returns when each source last spoke of a region."""
     seen = store.last_seen()
     for summary in summaries:
         key = (summary.source, summary.market.cloud, summary.market.region)
@@ -109,7 +111,7 @@ def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[s
 def chosen(
     found: Sequence[Quote], names: Sequence[str], clouds: Sequence[str], regions: Sequence[str]
 ) -> tuple[Quote, ...]:
-    """Those that are named, TYPE or TYPE@ZONE, in those clouds and regions; all without a name.
+    """Returns the named quotes, TYPE or TYPE@ZONE, in those clouds and regions; all without a name.
 
     Raises UsageError for a name that fits none.
     """
@@ -125,7 +127,7 @@ def chosen(
 
 
 def only(found: Sequence[Quote], name: str) -> Quote:
-    """The one market of that name. Raises UsageError where it is none, or several."""
+    """Returns the one market of that name. Raises UsageError where there is none, or several."""
     fitting = chosen(found, [name], (), ())
     if len(fitting) > 1:
         zones = ", ".join(str(quote.market) for quote in fitting[:6]) + (", ..." if len(fitting) > 6 else "")
@@ -149,7 +151,7 @@ def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
 
 
 def between(series: Series, first: Instant | None, last: Instant | None) -> Series:
-    """The steps of [``first``, ``last``), the one in force at ``first`` included, from then on."""
+    """Returns the steps of [``first``, ``last``), with the one in force at ``first`` starting there."""
     times, prices = series.times, series.prices
     if last is not None:
         size = int(np.searchsorted(times, last, side="left"))

@@ -1,4 +1,4 @@
-"""What the store has and what is wrong with it, by cloud and region: the answer of ``prices status``."""
+"""Reports what the store has and what is wrong with it, by cloud and region: for ``prices status``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spotctl.prices.quotes import GONE, Quote, quotes
 
 @dataclass(frozen=True, slots=True)
 class Corner:
-    """One region of one cloud."""
+    """Describes one region of one cloud."""
 
     cloud: str
     region: str
@@ -29,12 +29,12 @@ class Corner:
     """Markets whose newest row failed a check."""
     stale: int
     believed: tuple[tuple[str, int], ...]
-    """Sources, and of how many markets each says the current price."""
+    """Sources, and for how many markets each gives the current price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Several sources speak of the same markets, and which of them is believed there."""
+    """Names several sources of the same markets, and which of them is believed there."""
 
     believed: str
     others: tuple[str, ...]
@@ -47,10 +47,10 @@ class Standing:
     disputes: tuple[Dispute, ...]
     findings: tuple[StoreFinding, ...]
     rates: int
-    """Published eviction rates."""
+    """Number of published eviction rates."""
     probes: int
     lifetimes: int
-    """What was seen of capacity."""
+    """Number of observed lifetimes."""
 
     @property
     def quarantined(self) -> int:
@@ -60,7 +60,7 @@ class Standing:
 def standing(
     store: PriceStore, now: Instant, clouds: Sequence[str] = (), regions: Sequence[str] = ()
 ) -> Standing:
-    """Of the markets in those clouds and regions; findings are those of their sources."""
+    """Reports the markets in those clouds and regions; findings are those of their sources."""
     found = [
         quote
         for quote in quotes(store)

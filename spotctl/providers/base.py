@@ -44,7 +44,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OrderAnswer:
     """What became of an order: the names of its instances or, where it was refused, why."""
 
     token: str
@@ -89,14 +89,14 @@ class Offering:
     since: Instant
 
 
-def answer_at_once(order: Order, request: Callable[[Order], tuple[str, ...]]) -> Answer:
+def answer_at_once(order: Order, request: Callable[[Order], tuple[str, ...]]) -> OrderAnswer:
     """Returns the answer of a ``request`` that grants or raises at once. BadRequest, a bug, is raised."""
     try:
-        return Answer(order.token, request(order))
+        return OrderAnswer(order.token, request(order))
     except BadRequest:
         raise
     except ProviderError as error:
-        return Answer(order.token, refusal=error)
+        return OrderAnswer(order.token, refusal=error)
 
 
 class Provider(Protocol):
@@ -106,7 +106,7 @@ class Provider(Protocol):
 
     def submit(self, order: Order) -> None: ...
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         """Returns answers that were not returned before, in the order in which they came."""
         ...
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from pricing_data.model.units import Instant
-from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing, answer_at_once
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing, answer_at_once
 from spotctl.providers.simulated import SimulatedProvider
 
 
@@ -23,7 +23,7 @@ class LocalProvider:
         self._market = market
         self._host = host
         self._gone: set[str] = set()
-        self._unheard: list[Answer] = []
+        self._unheard: list[OrderAnswer] = []
 
     def offerings(self) -> tuple[Offering, ...]:
         return self._market.offerings()
@@ -31,7 +31,7 @@ class LocalProvider:
     def submit(self, order: Order) -> None:
         self._unheard.append(answer_at_once(order, self.request))
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         answers, self._unheard = tuple(self._unheard), []
         return answers
 

@@ -1,6 +1,6 @@
 """Asks a cloud that answers slowly, in threads of its own, so that the loop of a run never waits for it.
 
-``Cloud`` is what an adapter to a cloud's SDK implements: calls that may take seconds, fail, or be done
+``CloudAdapter`` is what an adapter to a cloud's SDK implements: calls that may take seconds, fail, or be done
 although their answer never arrives. ``PollingProvider`` makes a ``Provider`` of it:
 
 - It repeats an order until it is answered. The order's token makes the cloud do it once.
@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from pricing_data.model.units import Instant
 from spotctl.errors import BadRequest, InstanceNotFound, ProviderError, Throttled
-from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing
 from spotctl.timesource import sleep
 
 LEAST_S: Final = 1.0
@@ -37,7 +37,7 @@ _REPEAT_AFTER_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 T = TypeVar("T")
 
 
-class Cloud(Protocol):
+class CloudAdapter(Protocol):
     """Calls a cloud and waits for it. Every call may raise a ProviderError or one of ``LOST_CALL``."""
 
     def offerings(self) -> tuple[Offering, ...]: ...
@@ -58,19 +58,19 @@ class Cloud(Protocol):
 
 
 class PollingProvider:
-    """Implements ``spotctl.providers.base.Provider`` over a ``Cloud``. ``close`` it when the run is over."""
+    """Implements ``spotctl.providers.base.Provider`` over a ``CloudAdapter``. ``close`` it when the run is over."""
 
-    def __init__(self, cloud: Cloud, *, least_s: float = LEAST_S, most_s: float = MOST_S) -> None:
+    def __init__(self, cloud: CloudAdapter, *, least_s: float = LEAST_S, most_s: float = MOST_S) -> None:
         self._cloud = cloud
         self._least_s, self._most_s = least_s, most_s
         # Only the loop's thread touches these four.
         self._asked: set[str] = set()
-        self._granted: dict[str, Answer] = {}
+        self._granted: dict[str, OrderAnswer] = {}
         self._reports: tuple[Report, ...] = ()
         self._notices: tuple[Notice, ...] = ()
         # Threads hand these over; the lock is held for moments alone, never while the cloud is called.
         self._lock = threading.Lock()
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[OrderAnswer] = queue.SimpleQueue()
         self._offerings: tuple[Offering, ...] = ()
         self._latest: dict[str, Report] = {}
         self._warnings: tuple[Notice, ...] = ()
@@ -94,7 +94,7 @@ class PollingProvider:
             self._asked.add(order.token)
             self._start_call(f"order {order.token}", lambda: self._place_order(order))
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         self._raise_bug()
         found = []
         while not self._answers.empty():
@@ -179,11 +179,11 @@ class PollingProvider:
 
     def _place_order(self, order: Order) -> None:
         try:
-            answer = Answer(order.token, self._repeat_until_answered(lambda: self._cloud.request(order)))
+            answer = OrderAnswer(order.token, self._repeat_until_answered(lambda: self._cloud.request(order)))
         except BadRequest:
             raise
         except ProviderError as error:
-            answer = Answer(order.token, refusal=error)
+            answer = OrderAnswer(order.token, refusal=error)
         self._answers.put(answer)
 
     def _release(self, names: tuple[str, ...]) -> None:

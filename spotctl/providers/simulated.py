@@ -19,7 +19,7 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
-from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing, answer_at_once
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing, answer_at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class SimulatedProvider:
         self._orders: dict[str, tuple[str, ...]] = {}
         self._machines: dict[str, _Machine] = {}
         self._said: _Said | None = None
-        self._unheard: list[Answer] = []
+        self._unheard: list[OrderAnswer] = []
 
     def offerings(self) -> tuple[Offering, ...]:
         known = self._trace.as_of(self._clock())
@@ -94,7 +94,7 @@ class SimulatedProvider:
     def submit(self, order: Order) -> None:
         self._unheard.append(answer_at_once(order, self.request))
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         answers, self._unheard = tuple(self._unheard), []
         return answers
 

@@ -194,9 +194,8 @@ def problem_of(jobs: Sequence[Member]) -> str | None:
     for member in jobs:
         unknown = [name for name in member.after if name not in names]
         if unknown:
-            return f"{member.name} waits for {unknown[0]}, which is no job here{
-                suggest_nearest(unknown[0], names)
-            }"
+            nearest = suggest_nearest(unknown[0], names)
+            return f"{member.name} waits for {unknown[0]}, which is no job here{nearest}"
         if member.after and member.spec.objective.deadline is not None and not member.best_effort:
             return (
                 f"{member.name} waits for {', '.join(member.after)}, so its deadline cannot be promised; "

@@ -124,7 +124,9 @@ def encode_entry(entry: entries.Entry) -> tuple[str, str]:
 
 
 def decode_entry(kind: str, body: str) -> entries.Entry:
-    """Returns the entry that ``encode_entry`` made. Raises CodecError for an unknown type or malformed text."""
+    """Returns the entry that ``encode_entry`` made. Raises CodecError for an unknown type or malformed
+    text.
+    """
     cls = _ENTRIES.get(kind)
     if cls is None:
         raise CodecError(f"{kind!r} is no kind of ledger entry")

@@ -48,7 +48,9 @@ def summary_of(run: Run) -> RunSummary:
 
 
 def keep_summary(run: Run, state: State) -> None:
-    """Stores the summary of a run that has just ended as ``fold_state``, so that its ledger need not be folded."""
+    """Stores the summary of a run that has just ended as ``fold_state``, so that its ledger need not be
+    folded.
+    """
     from spotctl.report.summarize import summarize
 
     if state.closed is None:

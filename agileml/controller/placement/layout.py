@@ -49,6 +49,7 @@ def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float])
         if claim and room.get(claim[0], 0) > 0:
             owners[item] = claim[0]
             room[claim[0]] -= 1
+    # Ties go to the earlier name: the same cluster must always get the same layout.
     order = {name: place for place, name in enumerate(room)}
     most = [
         (-left, order[name], name) for name, left in room.items()

@@ -82,6 +82,7 @@ class LoadReports(Struct, frozen=True):
         """
         if not self.workers or promised_s <= 0:
             return self
+        # The median, as one slow machine is no property of the stage.
         took_s = statistics.median(report.clock_s for report in self.workers.values())
         seen = min(max(took_s / promised_s, 1 / MOST_STRAYED), MOST_STRAYED)
         weight = LEARNED_OF_A_ROUND / workers

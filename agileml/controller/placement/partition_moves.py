@@ -100,6 +100,7 @@ def _handover_source(partition: Partition, target: str | None) -> str | None:
 def _make_handover(
     cluster: ClusterState, partition: Partition, source: str, target: str, epoch: int
 ) -> tuple[Partition, Handover]:
+    # Stage 1 to 2: the reliable source already has everything, and becomes the backup without another copy.
     stays = cluster.is_reliable(source) and not cluster.is_reliable(target)
     backup = source if stays else partition.backup
     moving = replace(

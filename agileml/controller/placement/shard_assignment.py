@@ -30,6 +30,7 @@ def assign_shards(cluster: ClusterState) -> Result:
         return cluster, ()
     for number, target in enumerate(_target_owners(cluster, cluster.computing_machines())):
         owner = shards[number].owner
+        # It finishes its clock in hand with these shards; a second owner would only repeat its work.
         if owner in draining:
             continue
         if _can_go_on(cluster, owner):
@@ -155,6 +156,7 @@ def give_orders(cluster: ClusterState) -> Result:
             preload=cluster.ahead.get(machine.name, ()) if last is None or anew else last.preload,
             delivered=tuple(_delivered_clocks(cluster, shards[machine.name])),
         )
+        # Machines that are not told keep their version, so a change for one costs the others no message.
         if not _has_changes(machine, last, orders):
             continue
         commands.append(replace(orders, version=cluster.version + len(told) + 1))

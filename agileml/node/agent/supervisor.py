@@ -119,6 +119,7 @@ class RoleAgent:
                 self._silence.mark_heard(_LINK)
             if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
                 status = GAVE_UP if self._gave_up else 0
+            # The job is over, or its controller is gone for good: nobody needs this machine.
             elif self._silence.silent_s(_LINK) > self._timing.lease_s:
                 self._folder.remove_sockets()
                 status = 1
@@ -159,6 +160,7 @@ class RoleAgent:
                     return 1
                 self._give_machine_up()
                 return None
+            # The controller is not told of its own deaths: its journal brings it back.
             if name != "controller":
                 lost = ServerLost if name == "server" else WorkerLost
                 self._control.queue_message(lost(self._machine, role.incarnation))

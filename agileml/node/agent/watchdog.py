@@ -115,6 +115,7 @@ class Activities:
         for number, watched in enumerate(tuple(self._watched)):
             turns, kind, what = watched.activity.current_activity
             silent_s, longest_s = listening.silent_s(str(number)), watched.longest_s.get(watched.kind, 0.0)
+            # It went on since the last look: what it did before sets the scale for its kind.
             if turns != watched.turns:
                 watched.longest_s[watched.kind] = max(longest_s, silent_s)
                 watched.turns, watched.kind, watched.told_s = turns, kind, 0.0

@@ -1,6 +1,6 @@
 """Lays out a command job's folder: what its processes share, and what they agree on before they talk.
 
-command.json            the Description
+command.json            the CommandDescription
 journal.jsonl           what the supervisor was told, in order
 machines/NAME/          a machine's lock, process group and logs (``agileml.node.hosts.local``)
     orders.jsonl        from the supervisor;  said.jsonl: from the agent

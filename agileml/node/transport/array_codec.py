@@ -74,6 +74,7 @@ def _restore_array(arrays: Iterator[Buffer], kind: Any, left: object) -> Array:
         raise WireError(f"{left!r} is no shape")
     size = dtype.itemsize
     for extent in left:
+        # Not isinstance: True is an int as well.
         if type(extent) is not int or not 0 <= extent < _MOST:
             raise WireError(f"{left!r} is no shape")
         size *= extent

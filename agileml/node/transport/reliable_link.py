@@ -84,6 +84,7 @@ class Link(Generic[Payload]):
         self._lacks = packet.first > self._received + 1
         if self._lacks:
             return ()
+        # Repetitions overlap what is known; only the rest is new.
         new = tuple(enumerate(packet.payloads, packet.first))[self._received + 1 - packet.first :]
         self._received += len(new)
         return new

@@ -162,6 +162,7 @@ class SharedMemoryLender:
             envelope = _DECODER.decode(frames[0])
         except msgspec.MsgspecError as error:
             raise WireError(str(error)) from error
+        # What the other end gives back comes first: it may be lent again at once.
         end, got = self._peer_end(name), list(frames[1:])
         for token in envelope.returned:
             if token in end.slots and token not in end.free:

@@ -1,7 +1,7 @@
-"""The Spot Instance Advisor's public file -> eviction rates by region and type. No account, no SDK.
+"""Reads the Spot Instance Advisor's public file: eviction rates by region and type. No account, no SDK.
 
 It gives, for the month behind it, the band in which the share of interrupted instances fell: of a whole
-region, not of a zone. Refuses to turn a band into one figure.
+region, not of a zone. Does not turn a band into one figure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PART: Final = FeedPart("aws", PartKind.RATES, "all regions", SOURCE)
 
 
 class AwsAdvisorFeed:
-    """``address``: where the file is; its host may be a mirror."""
+    """Fetches the advisor's file. ``address``: where it is; its host may be a mirror."""
 
     name = "aws advisor"
     cloud = "aws"
@@ -43,11 +43,11 @@ class AwsAdvisorFeed:
         self._address = address
 
     def list_parts(self) -> tuple[FeedPart, ...]:
-        """One: the file."""
+        """Returns one part: the file."""
         return (_PART,)
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """The file as it is today, for the month until it was written."""
+        """Yields the file as it is today, for the month until it was written."""
         content, written = self._download_file()
         observed, reading = self._now(), PartReading(part)
         try:
@@ -61,7 +61,7 @@ class AwsAdvisorFeed:
         reading.check_understood()
 
     def _download_file(self) -> tuple[bytes, Instant | None]:
-        """Its content, and when it was written where the server says so."""
+        """Returns its content, and when it was written where the server says so."""
         try:
             with urllib.request.urlopen(self._address, timeout=_TIMEOUT_S) as answer:
                 return answer.read(), _parse_modified(answer.headers["Last-Modified"])
@@ -109,7 +109,7 @@ def _band_of(bands: Mapping[int, _Band], row: tuple[str, str, dict[str, Any]]) -
 
 
 def _parse_band(label: str) -> _Band:
-    """The ends of "<5%", "5-10%" or ">20%", as fractions."""
+    """Returns the ends of "<5%", "5-10%" or ">20%", as fractions."""
     match = _LABEL.fullmatch(label)
     if match is None:
         raise ValueError(f"the band {label!r} is not written like <5%, 5-10% or >20%")

@@ -1,7 +1,7 @@
-"""What AWS offers and asks for it: DescribeInstanceTypes and the Price List's GetProducts -> batches.
+"""Turns DescribeInstanceTypes and the Price List's GetProducts into batches: what AWS offers, at what price.
 
 Linux, shared tenancy, on demand, list price. A row that is not what AWS promises goes to the quarantine and
-keeps no other back. Refuses to judge prices: one of zero is handed on.
+keeps no other back. Does not judge prices: one of zero is passed on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WANTED: Final = {
 
 
 def type_pages(describe: Callable[..., Answer], part: FeedPart, now: Callable[[], Instant]) -> Iterator[Page]:
-    """The instance types of the region ``part`` is named after."""
+    """Yields the instance types of the region ``part`` is named after."""
     reading, rows = PartReading(part), list[TypeRow]()
     for answer in all_pages(f"aws {part.name} DescribeInstanceTypes", describe, MaxResults=_PAGE_ROWS):
         offered = answer.get("InstanceTypes") or ()
@@ -63,7 +63,7 @@ def _type_row(described: Answer) -> TypeRow:
 def on_demand_pages(
     products: Callable[..., Answer], part: FeedPart, now: Callable[[], Instant]
 ) -> Iterator[Page]:
-    """The on-demand list prices of the region ``part`` is named after."""
+    """Yields the on-demand list prices of the region ``part`` is named after."""
     reading, prices, region = PartReading(part), list[ListPrice](), part.name
     filters = [
         {"Type": "TERM_MATCH", "Field": name, "Value": value}
@@ -90,7 +90,7 @@ def on_demand_pages(
 
 
 def _list_prices(region: str, text: str) -> tuple[ListPrice, ...]:
-    """Those per hour of one product, which may also have a one-time dimension."""
+    """Returns the hourly prices of one product, which may also have a one-time dimension."""
     with reading_a_row():
         product: dict[str, Any] = json.loads(text)
         name = product["product"]["attributes"]["instanceType"]

@@ -1,6 +1,6 @@
-"""boto3 as the AWS feed uses it: one session, its clients, pages with a guard, errors by what to do next.
+"""Wraps boto3 as the AWS feed needs it: one session, its clients, guarded pages, errors by what to do next.
 
-The only module that knows botocore's exceptions. boto3 is imported when a ``AwsSession`` is made. Timestamps
+The only module that knows botocore's exceptions. boto3 is imported when an ``AwsSession`` is made. Timestamps
 in answers stay the text that AWS sent, as in AWS's own command line: parsing them one by one costs more than
 all the rest of a page.
 """
@@ -79,29 +79,29 @@ _SET_UP: Final = "Run 'aws configure', or set AWS_PROFILE, or AWS_ACCESS_KEY_ID 
 
 @dataclass(frozen=True, slots=True)
 class AwsSettings:
-    """How AWS is asked. The defaults are right for the public cloud."""
+    """Sets how AWS is asked. The defaults are right for the public cloud."""
 
     home_region: str = "us-east-1"
-    """Asked which regions there are."""
+    """The region that is asked which regions there are."""
     regions: tuple[str, ...] = ()
     """Empty: every region that is enabled for the account."""
     zones: tuple[str, ...] = ()
-    """Whose spot prices are asked for. Empty: of all zones."""
+    """Zones to fetch spot prices of; empty: all."""
     types: tuple[str, ...] = ()
-    """Of which instance types. Empty: of all."""
+    """Instance types to fetch; empty: all."""
     profile: str | None = None
     endpoints: Mapping[str, str] = field(default_factory=dict)
     """Address by service ("ec2", "pricing") where it is not AWS's own; AWS_ENDPOINT_URL works too."""
     attempts: int = 4
-    """Of one call, by botocore; whoever fetches has patience of their own."""
+    """Attempts of one call, by botocore; ``feeds.fetch`` retries on top."""
     retry_mode: Literal["standard", "adaptive"] = "adaptive"
-    """botocore's name for it. This one also slows down a region's calls for as long as AWS objects."""
+    """botocore's name for it. This one also slows down a region's calls for as long as AWS throttles."""
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 60.0
 
 
 class AwsSession:
-    """A boto3 session with credentials. Raises FeedUnavailable where there is none to be had."""
+    """Holds a boto3 session with credentials. Raises FeedUnavailable where there is none."""
 
     def __init__(self, settings: AwsSettings) -> None:
         try:
@@ -126,7 +126,7 @@ class AwsSession:
                 raise FeedUnavailable("aws", "there are no credentials", _SET_UP)
 
     def make_client(self, service: str, region: str) -> Any:
-        """A client of ``service``, for one thread or many."""
+        """Returns a client of ``service``, for one thread or many."""
         with self._making, translating_errors(f"aws {region}"):
             return self._session.client(
                 service,
@@ -141,7 +141,10 @@ def _as_it_came(text: str) -> str:
 
 
 def all_pages(where: str, method: Callable[..., Answer], **asked: object) -> Iterator[Answer]:
-    """All pages of a call. A page may be short or empty and still not be the last: only the token tells."""
+    """Yields all pages of a call.
+
+    A page may be short or empty and still not be the last: only the token tells.
+    """
     token, seen = "", set[str]()
     while True:
         with translating_errors(where):
@@ -157,7 +160,7 @@ def all_pages(where: str, method: Callable[..., Answer], **asked: object) -> Ite
 
 
 class translating_errors:  # noqa: N801 - reads as the statement it makes: with translated(where): ...
-    """Within it, whatever botocore raises is a FeedError, chained."""
+    """Turns whatever botocore raises within it into a FeedError, chained."""
 
     __slots__ = ("where",)
 
@@ -176,7 +179,7 @@ class translating_errors:  # noqa: N801 - reads as the statement it makes: with 
 
 
 def _translate_error(where: str, error: BaseException) -> FeedError | None:
-    """None for what is no error of AWS or of the way there: a bug, or an interrupt."""
+    """Returns None for what is no error of AWS or of the way there: a bug, or an interrupt."""
     from botocore import exceptions, parsers
 
     if isinstance(error, exceptions.ClientError):
@@ -205,7 +208,7 @@ def _translate_error(where: str, error: BaseException) -> FeedError | None:
 
 
 def _refusal_error(where: str, response: Mapping[str, Any]) -> FeedError:
-    """By AWS's error code, and by the HTTP status where the code is unknown."""
+    """Chooses the error by AWS's error code, and by the HTTP status where the code is unknown."""
     error = response.get("Error", {})
     code = str(error.get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

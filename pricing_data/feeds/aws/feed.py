@@ -1,7 +1,7 @@
-"""AWS: spot prices by zone, instance types and on-demand prices, of every region the account may use.
+"""Fetches AWS spot prices by zone, types and on-demand prices, of every region the account may use.
 
-Wires boto3's clients to what reads their answers (``aws_prices``, ``aws_catalogue``). The advisor's file
-needs no account and is a feed of its own (``aws_advisor``).
+Wires boto3's clients to what reads their answers (``spot_prices.py``, ``catalogue.py``). The advisor's file
+needs no account and is a feed of its own (``advisor.py``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ _SOURCES: Final = {
     PartKind.ON_DEMAND: catalogue.ON_DEMAND_SOURCE,
 }
 _PRICE_LIST_REGION: Final = "us-east-1"
-"""The Price List speaks of all regions and is served from a few."""
+"""The Price List covers all regions and is served from a few."""
 
 
 class AwsFeed:
-    """``now``: the observation time of what is fetched, and the end of every history."""
+    """Fetches with an account.
+
+    ``now``: the observation time of what is fetched, and the end of every history.
+    """
 
     name = "aws"
     cloud = "aws"
@@ -38,10 +41,10 @@ class AwsFeed:
         self._making = threading.Lock()
 
     def list_parts(self) -> tuple[FeedPart, ...]:
-        """Prices first: a fetch that is cut short has got what changes most.
+        """Lists prices first: a fetch that is cut short then has what changes most.
 
-        Those of some types or zones are a source of their own, and fetched whole: going on from the newest of
-        them would leave holes in all the others.
+        Prices of some types or zones are a source of their own, and fetched whole: continuing from the newest
+        of them would leave holes in all the others.
         """
         wanted = self._settings
         regions = wanted.regions or self._enabled_regions()
@@ -69,7 +72,7 @@ class AwsFeed:
         return tuple(names)
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """One region's prices, types or on-demand prices; only prices go on from ``since``."""
+        """Yields one region's prices, types or on-demand prices; only prices continue from ``since``."""
         if part.kind is PartKind.ON_DEMAND:
             client = self._open_session().make_client("pricing", _PRICE_LIST_REGION)
             return catalogue.on_demand_pages(client.get_products, part, self._now)
@@ -80,7 +83,7 @@ class AwsFeed:
         return spot_prices.price_pages(ask, part, since, self._now)
 
     def _price_filters(self) -> dict[str, object]:
-        """What is asked of the price history beyond its region and time."""
+        """Returns the filters of the price history beyond its region and time."""
         zones, types = self._settings.zones, self._settings.types
         asked: dict[str, object] = {"InstanceTypes": list(types)} if types else {}
         if zones:

@@ -1,11 +1,11 @@
-"""DescribeSpotPriceHistory: answers -> batches of price events, one per span of time, oldest span first.
+"""Turns DescribeSpotPriceHistory into batches of price events, one per span of time, oldest span first.
 
-AWS answers newest first. A batch is therefore handed out only when its whole span is there, so that what
-is stored never has a hole behind its newest row. Each answer also holds, for every market, the price that
-was in force when the span began; its time lies before the span, and it is kept as the event it is.
+AWS answers newest first. A batch is therefore handed out only when its whole span is there, so that what is
+stored never has a hole behind its newest row. Each answer also holds, for every market, the price that was in
+force when the span began; its time lies before the span, and it is kept as the event it is.
 
-A row that is no price row goes to the quarantine as it came, with its span, and keeps no other back. Refuses
-to judge prices that are numbers.
+A row that is no price row goes to the quarantine as it came, with its span, and keeps no other back. Does not
+judge prices that are numbers.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ PAGE_ROWS: Final = 1000
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _DAY_S: Final = 24 * HOUR_S
 KEPT_S: Final = 90 * _DAY_S
-"""AWS forgets what is older."""
+"""AWS keeps no older prices."""
 SPAN_S: Final = 7 * _DAY_S
-"""A busy region has some 100 000 rows a week: minutes of fetching at most are lost with an interrupt."""
+"""A busy region has some 100 000 rows a week: an interrupt loses minutes of fetching at most."""
 OVERLAP_S: Final = HOUR_S
-"""Rows may be published late: this much of what is stored is asked for again."""
+"""Rows may be published late: this much of what is stored is requested again."""
 _SECONDS: Final = len("2016-06-05T08:18:57")
 _Name = tuple[str, str]
-"""(zone, instance type)"""
+"""A zone and an instance type."""
 
 
 def price_pages(
     describe: Callable[..., Answer], part: FeedPart, since: Instant | None, now: Callable[[], Instant]
 ) -> Iterator[Page]:
-    """All of the region ``part`` is named after, from ``since`` to now; without it, all that AWS keeps.
+    """Yields all of the region ``part`` is named after, from ``since`` to now; without it, all that AWS
+    keeps.
 
-    Raises FeedBroken at the end where there were rows and no one of them is a price row.
+    Raises FeedBroken at the end where there were rows and none of them is a price row.
     """
     until, reading = now(), PartReading(part)
     oldest = until - KEPT_S
@@ -79,7 +80,7 @@ def _span_pages(
 
 
 class _SpanRows:
-    """The rows of one span, column by column."""
+    """Collects the rows of one span, column by column."""
 
     def __init__(self, part: FeedPart, reading: PartReading) -> None:
         self.region = part.name
@@ -92,7 +93,7 @@ class _SpanRows:
         self._observed: list[Times] = []
 
     def add_answer(self, answer: Answer, observed: Instant) -> int:
-        """Add the rows of one answer; returns how many it had."""
+        """Adds the rows of one answer; returns how many it had."""
         rows = answer.get("SpotPriceHistory") or ()
         try:
             names, times, prices = _parse_columns(rows)
@@ -108,7 +109,7 @@ class _SpanRows:
         return len(rows)
 
     def as_batches(self) -> tuple[Batch, ...]:
-        """All rows as one batch; none where there was no row."""
+        """Returns all rows as one batch; none where there was no row."""
         if not self._codes:
             return ()
         region = self.region
@@ -126,7 +127,7 @@ class _SpanRows:
 
 
 def _parse_columns(rows: Sequence[Answer]) -> tuple[list[_Name], Times, Prices]:
-    """Raises KeyError, ValueError or OverflowError where one of ``rows`` is no price row."""
+    """Parses ``rows``; raises KeyError, ValueError or OverflowError where one of them is no price row."""
     names = [(row["AvailabilityZone"], row["InstanceType"]) for row in rows]
     times = _parse_times([row["Timestamp"] for row in rows])
     prices = np.array([float(row["SpotPrice"]) for row in rows], np.float64)
@@ -142,7 +143,7 @@ def _is_price_row(row: Answer) -> bool:
 
 
 def _parse_times(texts: Sequence[str]) -> Times:
-    """Whole seconds; AWS writes milliseconds and means none."""
+    """Returns whole seconds; AWS writes milliseconds, which are always 0."""
     if all(len(text) > _SECONDS and text[-1] == "Z" for text in texts):
         try:
             return np.array([text[:_SECONDS] for text in texts], "datetime64[s]").astype(np.int64)

@@ -1,4 +1,4 @@
-"""The Azure services that want an account, one question and one answer at a time.
+"""Calls the Azure services that need an account, one question and one answer at a time.
 
 Rule 1: every error is one of ``pricing_data.errors``. Rule 2: the SDK's own retries are off, ``Retries``
 decides. Rule 3: Resource Graph says with every answer how many questions are left; where none is, the next
@@ -34,20 +34,23 @@ _LATER: Final = "Fetch again later"
 
 @dataclass(frozen=True, slots=True)
 class GraphPage:
-    """One answer of Resource Graph."""
+    """Holds one answer of Resource Graph."""
 
     rows: tuple[Mapping[str, Any], ...]
     token: str
-    """Of the next page; "" at the end."""
+    """Token of the next page; "" at the end."""
     total: int
     truncated: bool
     """Whether Azure gave up collecting, page token or not."""
     wait_s: float
-    """Until the next question is welcome."""
+    """Seconds until the next question is allowed."""
 
 
 class AzureClient:
-    """To be closed. ``policy`` replaces the SDK's authentication, which insists on TLS; tests have none."""
+    """Calls Azure; close it after use.
+
+    ``policy`` replaces the SDK's authentication, which insists on TLS; tests have none.
+    """
 
     def __init__(self, credentials: Any, endpoint: str | None, policy: Any) -> None:
         try:
@@ -67,11 +70,11 @@ class AzureClient:
         )
 
     def close(self) -> None:
-        """Its connections."""
+        """Closes its connections."""
         self._graph.close()
 
     def query_graph(self, where: str, kusto: str, subscriptions: tuple[str, ...], token: str) -> GraphPage:
-        """One page of a Resource Graph query; over the whole tenant where ``subscriptions`` is empty."""
+        """Returns one page of a Resource Graph query; over the whole tenant where ``subscriptions`` is empty."""
         from azure.mgmt.resourcegraph import models
 
         options = models.QueryRequestOptions(
@@ -95,7 +98,7 @@ class AzureClient:
         return GraphPage(tuple(rows), found.skip_token or "", int(total or 0), truncated, wait_s)
 
     def list_sizes(self, subscription: str, region: str | None, link: str) -> tuple[list[Size], int, str]:
-        """One page of the VM sizes, how many SKUs of all kinds it listed, and the link to the next."""
+        """Returns one page of the VM sizes, how many SKUs of all kinds it listed, and the link to the next."""
         where = f"azure VM sizes of {subscription}"
         wanted = f"location eq '{region}'" if region else None
         with _translating_errors(where):
@@ -117,7 +120,7 @@ def _from_environment() -> Any:
 
 
 def _quota_wait_s(headers: Mapping[str, str]) -> float | None:
-    """ "00:00:05" in seconds; None where the header is not there, or is no such time."""
+    """Returns "00:00:05" in seconds; None where the header is missing, or is no such time."""
     match = re.fullmatch(r"(\d+):(\d\d):(\d\d)(?:\.\d+)?", headers.get(_RESETS, ""))
     if match is None:
         return None
@@ -126,7 +129,7 @@ def _quota_wait_s(headers: Mapping[str, str]) -> float | None:
 
 @contextmanager
 def _translating_errors(where: str) -> Iterator[None]:
-    """SDK errors become ours. What the parsers of an answer raise means that the answer is malformed."""
+    """Turns SDK errors into ours. An error of the parsers means that the answer is malformed."""
     from azure.core import exceptions
 
     try:
@@ -148,9 +151,9 @@ def _translating_errors(where: str) -> Iterator[None]:
 
 
 def _refusal_error(where: str, error: Any) -> FeedError:
-    """What to do about an answer that says no."""
+    """Chooses the error for an answer that says no."""
     status, response = error.status_code, error.response
-    if status is None:  # it did not come to a question: every way to log in was tried
+    if status is None:  # no question was sent: every way to log in was tried
         tried = str(error.message).partition("\n")[0][:200]
         return FeedUnavailable(where, f"no credentials were found ({tried})", _LOG_IN)
     said = f"HTTP {status}: {str(error.message)[:200]}"

@@ -1,8 +1,9 @@
-"""Azure with an account: 90 days of spot prices and eviction-rate bands from Resource Graph, VM sizes.
+"""Fetches Azure prices with an account: 90 days of spot prices, eviction-rate bands and VM sizes.
 
 Any login that may read something will do. Resource Graph's spot tables are about Azure, not about a
-subscription, so the whole tenant is asked unless subscriptions are named; VM sizes are one subscription's,
-the first that is found unless some are named. Today's prices need no account (``azure_retail``).
+subscription, so the whole tenant is queried unless subscriptions are named. VM sizes are those of one
+subscription, the first that is found unless some are named. Today's prices need no account
+(``retail_prices.py``).
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ _RATE_TABLE: Final = "microsoft.compute/skuspotevictionrate/location"
 
 @dataclass(frozen=True, slots=True)
 class AzureSettings:
-    """Who asks, and for what. Empty fields: the environment's login, or all there is."""
+    """Says who asks, and for what. Empty fields: the environment's login, or everything."""
 
     subscriptions: tuple[str, ...] = ()
     credentials: Any = None
     endpoint: str | None = None
     policy: Any = None
-    """In place of the SDK's authentication; see ``AzureClient``."""
+    """Replaces the SDK's authentication; see ``AzureClient``."""
     regions: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     retries: Retries | None = None
 
 
 class AzureFeed:
-    """``now``: the observation time of what is fetched."""
+    """Fetches with an account. ``now``: the observation time of what is fetched."""
 
     name = "azure"
     cloud = "azure"
@@ -69,7 +70,7 @@ class AzureFeed:
         )
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """Every part is fetched whole: 90 days of a market are one row, old and new prices together."""
+        """Fetches every part whole: 90 days of a market are one row, old and new prices together."""
         observed = self._now()
         if part.source == SIZES:
             yield from self._fetch_sizes(part, observed)
@@ -96,7 +97,7 @@ class AzureFeed:
         return tuple(name for name in found if isinstance(name, str) and name)
 
     def _query_pages(self, where: str, query: str) -> Iterator[GraphPage]:
-        """All answers to a query; raises FeedBroken at the end where rows are missing."""
+        """Yields all answers to a query; raises FeedBroken at the end where rows are missing."""
         tokens, token, count = PageTokens(where), "", 0
         with self._open_client() as client:
             while True:
@@ -180,7 +181,7 @@ class AzureFeed:
     def _size_pages(
         self, client: AzureClient, part: FeedPart, region: str | None
     ) -> Iterator[tuple[list[Size], int]]:
-        """All pages of one region's sizes, and how many SKUs of all kinds each had."""
+        """Yields all pages of one region's sizes, and how many SKUs of all kinds each had."""
         links, link = PageTokens(str(part)), ""
         while True:
             sizes, listed, link = self._retries.ask_again(partial(client.list_sizes, part.name, region, link))

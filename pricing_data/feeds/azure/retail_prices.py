@@ -1,7 +1,8 @@
-"""Azure's public price list: spot and pay-as-you-go prices of Linux VMs, no account needed.
+"""Reads Azure's public price list: spot and pay-as-you-go prices of Linux VMs, without an account.
 
-Current prices only, so a fetch is a poll: what it saw, it saw at one moment, and is handed out when the last
-page has come. Where several meters price one size in one region, the lowest counts, as with those who buy.
+The list has current prices only, so a fetch is a poll: everything was seen at one moment, and is handed out
+when the last page has come. Where several meters price one size in one region, the lowest counts, as it does
+for buyers.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _LATER: Final = "Fetch again later"
 class RetailSettings:
     endpoint: str = "https://prices.azure.com/api/retail/prices"
     regions: tuple[str, ...] = ()
-    """One part each; all of Azure in one listing where empty."""
+    """One part for each; all of Azure in one listing where empty."""
     sizes: tuple[str, ...] = ()
-    """Empty: all."""
+    """Sizes to fetch; empty: all."""
     retries: Retries | None = None
 
 
 class AzureRetailFeed:
-    """``now``: the moment of the poll."""
+    """Fetches without an account. ``now``: the moment of the poll."""
 
     name = "azure retail"
     cloud = "azure"
@@ -67,7 +68,7 @@ class AzureRetailFeed:
         )
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """All prices in force: the list has no others, so ``since`` changes nothing."""
+        """Yields all prices in force: the list has no others, so ``since`` changes nothing."""
         observed, best, reading = self._now(), dict[Market, RetailMeter](), PartReading(part)
         for items in self._item_pages(part):
             for item in items:
@@ -81,7 +82,7 @@ class AzureRetailFeed:
         reading.check_understood()
 
     def _item_pages(self, part: FeedPart) -> Iterator[list[dict[str, Any]]]:
-        """The items of every page: of one listing, or of one for each size asked for."""
+        """Yields the items of every page: of one listing, or of one for each requested size."""
         links = PageTokens(str(part))
         for size in self._settings.sizes or ("",):
             link = self._first_link(part, size)
@@ -124,7 +125,7 @@ def _as_batches(part: FeedPart, best: dict[Market, RetailMeter], observed: Insta
 
 
 def _parse_page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, Any]], str]:
-    """The items of an answer, and the link to the next ("" at the end)."""
+    """Returns the items of an answer, and the link to the next ("" at the end)."""
     items = answer.get("Items") if isinstance(answer, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise FeedBroken(where, f"an answer without a list of items: {short_text(answer)}", _LATER)
@@ -135,7 +136,7 @@ def _parse_page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, 
 
 
 def _get_json(where: str, url: str) -> Any:
-    """The JSON behind ``url``."""
+    """Returns the JSON behind ``url``."""
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "spotctl"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:

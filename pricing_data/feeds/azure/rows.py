@@ -1,9 +1,9 @@
-"""Azure's answers, row by row: what is understood becomes values, what is not stays the text it was.
+"""Parses Azure's answers, row by row: understood rows become values, others stay the text they were.
 
 Pure. Rule 1: a row is left out (it is about Windows, a dedicated host, the older low-priority meters), or
-understood, or kept as text with the others that nobody understood; never dropped in silence.
-Rule 2: SKU names are spelled as the price list spells them ("Standard_D2s_v4"), also where Resource Graph
-has them in lower case, so that one market has one name. Azure prices regions: the zone is the region.
+understood, or kept as text with the others that could not be read; never dropped in silence. Rule 2: SKU
+names are spelled as the price list spells them ("Standard_D2s_v4"), also where Resource Graph has them in
+lower case, so that one market has one name. Azure prices regions: the zone is the region.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _TIME_NAMES: Final = (
     "time",
     "lastUpdated",
 )
-"""The time of a price in the history has no documented name; the first of these that is there counts."""
+"""Names of the time field in the price history, which is undocumented; the first one present counts."""
 _PRICE_NAMES: Final = ("priceUSD", "unitPrice", "price")
 _BAND: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:-\s*(\d+(?:\.\d+)?)|(\+))\s*%?\s*")
 _TRAILING_S: Final = 28 * 24 * HOUR_S
-"""Eviction rates are about the last 28 days."""
+"""Eviction rates cover the last 28 days."""
 _GPU_IN_NAME: Final = re.compile(r"_(A\d+|H\d+|T4|V\d{3}|L\d+S?|GB\d+|MI\d+X?)(?:_|$)", re.IGNORECASE)
 _GPU_OF_OLD_SERIES: Final = (
     (re.compile(r"Standard_NC\d+r?"), "K80"),
@@ -56,7 +56,7 @@ _GPU_OF_OLD_SERIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RetailMeter:
-    """One meter of the price list: Linux, by the hour."""
+    """Describes one meter of the price list: Linux, by the hour."""
 
     market: Market
     price: UsdPerHour
@@ -66,7 +66,7 @@ class RetailMeter:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A VM size as one subscription sees it."""
+    """Describes a VM size as one subscription sees it."""
 
     name: str
     capabilities: Mapping[str, str]
@@ -78,7 +78,7 @@ def azure_market(sku: str, location: str) -> Market:
 
 
 def size_name(sku: str) -> str:
-    """The price list's spelling of a name that may have lost its capitals.
+    """Returns the price list's spelling of a name that may have lost its capitals.
 
     >>> size_name("standard_nv12ads_a10_v5")
     'Standard_NV12ads_A10_v5'
@@ -99,7 +99,7 @@ def size_name(sku: str) -> str:
 
 
 def parse_retail(item: Json, now: Instant) -> RetailMeter | None:
-    """One item of the price list; None where it is not the price in force of a Linux VM."""
+    """Parses one item of the price list; None where it is not the price in force of a Linux VM."""
     product, meter = _read_text(item, "productName"), _read_text(item, "meterName")
     words = f"{meter} {_read_text(item, 'skuName')}"
     if _read_text(item, "type") != "Consumption" or _read_text(item, "unitOfMeasure") != _HOURLY:
@@ -122,7 +122,7 @@ def parse_retail(item: Json, now: Instant) -> RetailMeter | None:
 
 
 def parse_price_history(row: Json) -> tuple[Market, list[tuple[Instant, UsdPerHour]], list[str]]:
-    """A row of the price history: its market, its prices, and those of them that nobody understood."""
+    """Parses a row of the price history: its market, its prices, and those that could not be read."""
     where = azure_market(_read_text(row, "skuName"), _read_text(row, "location"))
     listed = row.get("spotPrices")
     if not isinstance(listed, list):
@@ -137,7 +137,7 @@ def parse_price_history(row: Json) -> tuple[Market, list[tuple[Instant, UsdPerHo
 
 
 def parse_eviction_rate(row: Json, now: Instant) -> Rate:
-    """The band of one size in one region: percent per hour, over the last 28 days."""
+    """Parses the band of one size in one region: percent per hour, over the last 28 days."""
     where = azure_market(_read_text(row, "skuName"), _read_text(row, "location"))
     band = _read_text(row, "spotEvictionRate")
     match = _BAND.fullmatch(band)
@@ -150,7 +150,7 @@ def parse_eviction_rate(row: Json, now: Instant) -> Rate:
 
 
 def parse_size(listed: Size) -> TypeRow:
-    """A VM size from its capabilities."""
+    """Makes a VM size from its capabilities."""
     capabilities = listed.capabilities
     try:
         vcpus = int(capabilities.get("vCPUsAvailable") or capabilities["vCPUs"])
@@ -163,7 +163,7 @@ def parse_size(listed: Size) -> TypeRow:
 
 
 def gpu_name(name: str) -> str:
-    """The GPU's model, which Azure tells only in the size's name; "" for a series this does not know."""
+    """Returns the GPU's model, which Azure states only in the size's name; "" for an unknown series."""
     match = _GPU_IN_NAME.search(name)
     if match is not None:
         return match[1].upper()
@@ -198,7 +198,10 @@ def _read_time(value: object) -> Instant:
 
 
 def _read_price(value: object) -> UsdPerHour:
-    """Infinity and the like are left for the store to judge, save NaN: it has a meaning there."""
+    """Reads a price.
+
+    Leaves infinity and the like for the store to judge, except NaN, which has a meaning there.
+    """
     number = math.nan
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         with suppress(ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""The SDK's messages as plain values, one row at a time.
+"""Turns the SDK's messages into plain values, one row at a time.
 
-A row that does not say what the API promises is left as the JSON it came in, after what is wrong with it,
-and keeps no other row back. Refuses to know how messages are asked for.
+A row that is not what the API promises is kept as the JSON it came in, after what is wrong with it, and keeps
+no other row back. Does not know how messages are requested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USAGES: Final = {str(usage): usage for usage in Usage}
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What one zone and type went through. Intervals are [begin, end)."""
+    """Holds the prices and preemption rates of one zone and type. Intervals are [begin, end)."""
 
     prices: tuple[tuple[Instant, Instant, UsdPerHour], ...]
     rates: tuple[tuple[Instant, Instant, float], ...]
@@ -31,7 +31,7 @@ class History:
 def read_rows(
     rows: Iterable[Any], reader: Callable[[Any], Found]
 ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """What ``reader`` makes of each of ``rows``, and the text of those it refuses with a ValueError."""
+    """Returns what ``reader`` makes of each of ``rows``, and the text of those it rejects with a ValueError."""
     found: list[Found] = []
     unread: list[str] = []
     for row in rows:
@@ -43,20 +43,20 @@ def read_rows(
 
 
 def parse_history(answer: Any) -> History:
-    """An answer of capacityHistory."""
+    """Parses an answer of capacityHistory."""
     prices, odd_prices = read_rows(answer.price_history, _read_price)
     rates, odd_rates = read_rows(answer.preemption_history, _read_rate)
     return History(prices, rates, odd_prices + odd_rates)
 
 
 def parse_shape(found: Any) -> MachineShape:
-    """A machine type."""
+    """Parses a machine type."""
     gpus = tuple((gpu.guest_accelerator_type, gpu.guest_accelerator_count) for gpu in found.accelerators)
     return MachineShape(found.name, found.guest_cpus, found.memory_mb, gpus)
 
 
 def parse_sku(found: Any) -> Sku | None:
-    """None for what no VM is charged by: disks, licences, commitments, network."""
+    """Parses a SKU; None for what no VM is charged by: disks, licences, commitments, network."""
     usage = _USAGES.get(found.category.usage_type)
     if usage is None or found.category.resource_family != "Compute" or not found.pricing_info:
         return None

@@ -1,4 +1,4 @@
-"""The three GCP services that prices come from, one question and one answer at a time.
+"""Calls the three GCP services that prices come from, one question and one answer at a time.
 
 Rule 1: every answer is plain values; no message type of the SDK gets out. Rule 2: every error is one of
 ``pricing_data.errors``. The SDK's own retries are off: ``Retries`` decides, so that waiting is in one place.
@@ -36,7 +36,7 @@ _QUOTA_REASONS: Final = ("RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLi
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the services are. Plain HTTP on this machine serves tests."""
+    """Says where the services are. Plain HTTP on this machine serves tests."""
 
     compute: str = "https://compute.googleapis.com"
     billing: str = "https://cloudbilling.googleapis.com"
@@ -44,7 +44,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A calendar month, kept an hour clear of its borders in Pacific time, where Google's months end."""
+    """Names a calendar month, kept an hour clear of its borders in Pacific time, where Google's months end."""
 
     year: int
     month: int
@@ -72,7 +72,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page: its rows, how many rows the answer had, and the token of the next page ("" at the end)."""
+    """Holds one page: its rows, the answer's number of rows, and the token of the next page ("" at the end)."""
 
     rows: tuple[Any, ...]
     answered: int
@@ -80,11 +80,11 @@ class Listing:
     left_out: tuple[str, ...] = ()
     """What the service itself said it could not include."""
     unread: tuple[str, ...] = ()
-    """The rows that were not understood, each after what is wrong with it."""
+    """Rows that were not understood, each after what is wrong with it."""
 
 
 class GcpClient:
-    """One per thread: the SDK's sessions are not to be shared. To be closed."""
+    """Calls GCP; one per thread, because the SDK's sessions must not be shared. Close it after use."""
 
     def __init__(self, project: str | None, credentials: Any, endpoints: Endpoints) -> None:
         where = "gcp"
@@ -109,13 +109,13 @@ class GcpClient:
         self._project = project
 
     def close(self) -> None:
-        """Its connections."""
+        """Closes its connections."""
         for client in (self._types, self._advice, self._catalog):
             transport: Any = client.transport
             transport.close()
 
     def list_machine_types(self, token: str) -> Listing:
-        """Rows are (zone, Shape)."""
+        """Lists machine types; rows are (zone, MachineShape)."""
         from google.cloud import compute_v1
 
         request = compute_v1.AggregatedListMachineTypesRequest(
@@ -134,7 +134,7 @@ class GcpClient:
         return Listing(tuple(rows), len(rows), answer.next_page_token, tuple(answer.unreachables))
 
     def list_skus(self, month: Month | None, token: str) -> Listing:
-        """The SKUs of VMs, as they are now, or as they were in ``month``."""
+        """Lists the SKUs of VMs, as they are now, or as they were in ``month``."""
         from google.cloud import billing_v1
 
         where = "gcp Cloud Billing Catalog" + (f" {month}" if month else "")
@@ -151,7 +151,7 @@ class GcpClient:
         return Listing(rows, len(answer.skus), answer.next_page_token, unread=unread)
 
     def read_capacity_history(self, region: str, zone: str, machine_type: str) -> History | None:
-        """Prices and preemption rates of one zone; None where GCP keeps none for the type."""
+        """Returns prices and preemption rates of one zone; None where GCP keeps none for the type."""
         from google.api_core import exceptions
         from google.cloud import compute_v1
 
@@ -185,7 +185,7 @@ def _from_environment(credentials: Any, project: str | None) -> tuple[Any, str |
 
 @contextmanager
 def _translating_errors(where: str) -> Iterator[None]:
-    """SDK errors become ours. What the parsers of an answer raise means that the answer is malformed."""
+    """Turns SDK errors into ours. An error of the parsers means that the answer is malformed."""
     import requests
     from google.api_core import exceptions
     from google.auth import exceptions as auth
@@ -210,7 +210,7 @@ def _translating_errors(where: str) -> Iterator[None]:
 
 
 def _refusal_error(where: str, error: Any) -> FeedError:
-    """What to do about an answer that says no."""
+    """Chooses the error for an answer that says no."""
     said = f"HTTP {error.code}: {str(error.message)[:200]}"
     status, reasons = int(error.code or 0), str(error.reason) + str(error.errors)
     if status == 429 or (status == 403 and any(reason in reasons for reason in _QUOTA_REASONS)):

@@ -1,8 +1,8 @@
-"""GCP: list prices of VMs from the Cloud Billing Catalog, prices and preemptions from capacityHistory.
+"""Fetches GCP prices: list prices of VMs, and the history of prices and preemptions.
 
-The catalogue is per region, now and month by month; a type's price is the sum of its SKUs' (``gcp_skus``).
-capacityHistory is per zone and type: 30 days of daily preemption rates and of list prices. Today's rate
-still moves, so a day is taken once it is over. GCP keeps no history for N1 with GPUs, custom types and TPUs.
+The catalogue is per region, now and month by month; a type's price is the sum of its SKUs' (``skus.py``).
+capacityHistory is per zone and type: 30 days of daily preemption rates and of list prices. Today's rate still
+moves, so a day is taken once it is over. GCP keeps no history for N1 with GPUs, custom types and TPUs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TODAY: Final = "billing catalogue"
 
 @dataclass(frozen=True, slots=True)
 class GcpSettings:
-    """Which project is asked as whom, and for what. Empty fields: the environment's, or all there is."""
+    """Says which project is asked as whom, and for what. Empty fields: the environment's, or everything."""
 
     project: str | None = None
     credentials: Any = None
@@ -50,14 +50,17 @@ class GcpSettings:
     regions: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
     machine_types: tuple[str, ...] = ()
-    """One question of capacity history is asked per zone and type: some tens of thousands for all of GCP."""
+    """Types to fetch; empty: all.
+
+    Capacity history takes one question per zone and type: some tens of thousands for all of GCP.
+    """
     past_months: int = 3
-    """How many past months of the catalogue are read beside today's."""
+    """How many past months of the catalogue are read besides today's."""
     retries: Retries | None = None
 
 
 class GcpFeed:
-    """``now``: the observation time of what is fetched."""
+    """Fetches with a project. ``now``: the observation time of what is fetched."""
 
     name = "gcp"
     cloud = "gcp"
@@ -71,7 +74,7 @@ class GcpFeed:
         self._ways: dict[str, _RegionProgress] = {}
 
     def list_parts(self) -> tuple[FeedPart, ...]:
-        """Today's prices first: a fetch that is cut short has got what changes most."""
+        """Lists today's prices first: a fetch that is cut short then has what changes most."""
         try:
             offered = self._offered_types()
         except RegionRefused as error:
@@ -91,7 +94,7 @@ class GcpFeed:
         )
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
-        """Every part is fetched whole: GCP has no question for what came after ``since``."""
+        """Fetches every part whole: GCP has no question for what came after ``since``."""
         observed = self._now()
         if part.source == TYPES:
             yield from self._fetch_types(observed)
@@ -105,7 +108,7 @@ class GcpFeed:
         return closing(GcpClient(wanted.project, wanted.credentials, wanted.endpoints or Endpoints()))
 
     def _offered_types(self) -> OfferedTypes:
-        """Which types there are in which zones. Asked once: every part needs it."""
+        """Returns which types there are in which zones. Asked once: every part needs it."""
         with self._asking:
             if self._known is None:
                 with self._open_client() as client:
@@ -126,7 +129,7 @@ class GcpFeed:
         return found
 
     def _list_pages(self, where: str, ask: Callable[[str], Listing]) -> Iterator[Listing]:
-        """All pages of a listing."""
+        """Yields all pages of a listing."""
         tokens, token = PageTokens(where), ""
         while True:
             page = self._retries.ask_again(partial(ask, token))
@@ -144,7 +147,7 @@ class GcpFeed:
             raise FeedBroken(TYPES, found, "Their machine types and prices are missing. Fetch again later")
 
     def _fetch_catalogue(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
-        """Priced at the end: the SKUs of one type may stand on different pages."""
+        """Fetches the catalogue. Prices come at the end: the SKUs of one type may be on different pages."""
         month = None if part.name == _TODAY else Month.parse(part.name)
         offered, skus, reading = self._offered_types(), list[Sku](), PartReading(part)
         with self._open_client() as client:
@@ -160,10 +163,12 @@ class GcpFeed:
         reading.check_understood()
 
     def _fetch_histories(self, part: FeedPart, observed: Instant) -> Iterator[Page]:
-        """A type whose answer cannot be read does not keep the others back: it is reported after them.
+        """Fetches a region's histories.
 
-        Goes on where it was when the part is asked for again after a failure: there are too many
-        questions to begin anew.
+        An unreadable answer keeps no other type back: it is reported last.
+
+        Continues where it was when the part is requested again after a failure: there are too many questions
+        to begin anew.
         """
         region = part.name
         way = self._ways.setdefault(region, _RegionProgress(PartReading(part)))
@@ -205,7 +210,7 @@ class GcpFeed:
 
 @dataclass(slots=True)
 class _RegionProgress:
-    """How far one region's histories have come. Its part is fetched by one thread at a time."""
+    """Tracks how far one region's histories have come. Its part is fetched by one thread at a time."""
 
     reading: PartReading
     done: int = 0
@@ -213,7 +218,7 @@ class _RegionProgress:
     broken: list[FeedBroken] = field(default_factory=list)
 
     def count_rows(self, found: list[tuple[Market, History]]) -> int:
-        """Count what was understood of these, and keep what was not; how many rows they had."""
+        """Counts what was understood of these, keeps what was not; returns how many rows they had."""
         for market, history in found:
             self.reading.understood += len(history.prices) + len(history.rates)
             self.reading.add_unread(*(f"{market}: {text}" for text in history.unread))
@@ -221,7 +226,7 @@ class _RegionProgress:
 
     @property
     def left_out(self) -> str:
-        """In words; "" if nothing."""
+        """Says in words what was left out; "" if nothing."""
         without = f"no history of {self.without} zones' types" if self.without else ""
         return "; ".join(filter(None, (without, self.reading.left_out)))
 
@@ -231,7 +236,7 @@ def _without_price(offered: OfferedTypes, known: Timelines) -> list[str]:
 
 
 def _no_price_for(types: list[str]) -> str:
-    """In words; "" if all have one."""
+    """Says in words which types have no price; "" if all have one."""
     if not types:
         return ""
     more = ", ..." if len(types) > _TYPES_NAMED else ""

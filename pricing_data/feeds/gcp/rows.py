@@ -1,7 +1,7 @@
-"""GCP's answers, as batches for the store.
+"""Turns GCP's answers into batches for the store.
 
-Pure. A list price is a region's, so the region is also the zone of its market; capacityHistory speaks of
-zones. Today's catalogue says what a poll saw, a past month's says from when each price held.
+Pure. A list price is a region's, so the region is also the zone of its market; capacityHistory gives zones.
+Today's catalogue is what a poll saw; a past month's says from when each price held.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _DAY_S: Final = Seconds(86_400.0)
 
 @dataclass(frozen=True, slots=True)
 class OfferedTypes:
-    """Machine types by name, and where they are offered."""
+    """Holds machine types by name, and where they are offered."""
 
     shapes: dict[str, MachineShape]
     zones: dict[str, tuple[str, ...]]
-    """By zone: the names of its types."""
+    """Names of its types, by zone."""
     missing: tuple[str, ...]
 
     @classmethod
@@ -54,7 +54,7 @@ class OfferedTypes:
         return cls({shape.name: shape for _, shape in rows}, zones, missing)
 
     def select(self, zones: Collection[str], types: Collection[str]) -> OfferedTypes:
-        """Of these zones and types; of all where none is named."""
+        """Keeps these zones and types; all where none is named."""
         shapes = {name: shape for name, shape in self.shapes.items() if not types or name in types}
         kept = {
             zone: tuple(name for name in names if name in shapes)
@@ -73,12 +73,12 @@ class OfferedTypes:
         return tuple(sorted({_region_of(zone) for zone in self.zones}))
 
     def zone_types(self, region: str) -> tuple[tuple[str, str], ...]:
-        """(zone, type) of one region."""
+        """Returns (zone, type) of one region."""
         mine = (zone for zone in self.zones if _region_of(zone) == region)
         return tuple((zone, name) for zone in mine for name in self.zones[zone])
 
     def region_types(self) -> tuple[tuple[str, MachineShape], ...]:
-        """(region, type), each once."""
+        """Returns (region, type), each once."""
         pairs = {(_region_of(zone), name) for zone, names in self.zones.items() for name in names}
         return tuple((region, self.shapes[name]) for region, name in sorted(pairs))
 
@@ -106,7 +106,7 @@ def has_price(shape: MachineShape, offered: OfferedTypes, known: Timelines) -> b
 def catalogue_batches(
     source: str, offered: OfferedTypes, known: Timelines, month: Month | None, observed: Instant
 ) -> tuple[AnyBatch, ...]:
-    """Today's prices are what a poll saw; a month's carry the moment from which they held."""
+    """Makes batches. Today's prices are what a poll saw; a month's carry the moment from which they held."""
     markets: list[Market] = []
     rows: list[tuple[int, Instant, UsdPerHour]] = []
     listed: list[ListPrice] = []
@@ -141,7 +141,7 @@ def history_batches(
 
 
 def _price_rows(history: History) -> Iterator[tuple[Instant, UsdPerHour]]:
-    """The starts of the intervals; where one ends before the next begins, no price held in between."""
+    """Yields the starts of the intervals; where one ends before the next begins, no price held in between."""
     ordered = sorted(history.prices)
     for (begin, end, price), following in itertools.zip_longest(ordered, ordered[1:]):
         yield begin, price
@@ -156,7 +156,7 @@ def _as_batch(
     rows: list[tuple[int, Instant, UsdPerHour]],
     observed: Instant,
 ) -> tuple[Batch, ...]:
-    """One batch, or none where there are no rows."""
+    """Returns one batch, or none where there are no rows."""
     if not rows:
         return ()
     codes, times, prices = zip(*rows, strict=True)

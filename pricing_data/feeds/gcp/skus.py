@@ -1,12 +1,12 @@
-"""What a GCP machine costs, from the SKUs of its cores, its memory and its GPUs.
+"""Computes what a GCP machine costs, from the SKUs of its cores, its memory and its GPUs.
 
-Google lists no price per machine type: a VM is charged by the core-hour, the GiB-hour and the GPU-hour of
-its family and region, and which SKU is whose stands in prose ("Spot Preemptible N2D AMD Instance Core
-running in Americas"). The reading is narrow on purpose: a wrong match prices the wrong thing, no match
-leaves a type without a price, and that is said. Refuses to know the SDK, and refuses partial sums.
+Google lists no price per machine type: a VM is charged by the core-hour, the GiB-hour and the GPU-hour of its
+family and region, and only prose says which SKU belongs to what ("Spot Preemptible N2D AMD Instance Core
+running in Americas"). The reading is narrow on purpose: a wrong match prices the wrong thing, while no match
+leaves a type without a price, which is reported. Knows no SDK, and gives no partial sums.
 
-Not in the sum: bundled local SSDs, which are charged beside it. Not priced: M2 (a premium on M1's SKUs),
-the shared-core f1 and g1, m4-ultramem-224 (SKUs of its own), custom types.
+Not in the sum: bundled local SSDs, which are charged beside it. Not priced: M2 (a premium on M1's SKUs), the
+shared-core f1 and g1, m4-ultramem-224 (SKUs of its own), custom types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pricing_data.model.units import Instant, UsdPerHour
 
 
 class Usage(StrEnum):
-    """The ``category.usageType`` of the SKUs that are read."""
+    """Names the ``category.usageType`` of the SKUs that are read."""
 
     SPOT = "Preemptible"
     ON_DEMAND = "OnDemand"
@@ -35,7 +35,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What a SKU charges for. ``of``: the machine family of cores and memory, or the GPU's model."""
+    """Says what a SKU charges for. ``of``: the machine family of cores and memory, or the GPU's model."""
 
     what: Resource
     of: str
@@ -43,7 +43,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Sku:
-    """One SKU's price from ``effective`` on, billionths of a dollar per hour of its unit."""
+    """Holds one SKU's price from ``effective`` on, billionths of a dollar per hour of its unit."""
 
     sku_id: str
     description: str
@@ -56,7 +56,7 @@ class Sku:
 
 @dataclass(frozen=True, slots=True)
 class MachineShape:
-    """What a machine type is made of."""
+    """Says what a machine type is made of."""
 
     name: str
     vcpus: int
@@ -91,12 +91,12 @@ _NANOS: Final = 1_000_000_000
 
 
 def component_of(description: str) -> Component | None:
-    """What a SKU with this description charges for; None where it is no part of a predefined VM.
+    """Returns what a SKU with this description charges for; None where it is no part of a predefined VM.
 
     >>> component_of("Spot Preemptible N2D AMD Instance Core running in Americas")
-    Component(what=<What.CORE: 'core'>, of='n2d')
+    Component(what=<Resource.CORE: 'core'>, of='n2d')
     >>> component_of("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa")
-    Component(what=<What.GPU: 'gpu'>, of='80gb a100')
+    Component(what=<Resource.GPU: 'gpu'>, of='80gb a100')
     >>> component_of("N2 Custom Instance Core running in Americas")
     """
     instance = _INSTANCE.fullmatch(description)
@@ -117,7 +117,7 @@ def _family_code(words: str) -> str | None:
 
 
 def gpu_model(name: str) -> str:
-    """One spelling for a GPU in a SKU's description and in a machine type.
+    """Returns one spelling for a GPU in a SKU's description and in a machine type.
 
     >>> gpu_model("nvidia-h100-mega-80gb") == gpu_model("Nvidia H100 80GB Mega GPU")
     True
@@ -127,8 +127,11 @@ def gpu_model(name: str) -> str:
 
 
 def component_timelines(skus: Iterable[Sku]) -> Timelines:
-    """The price of every component. Where two SKUs price the same thing, the dearer one is believed:
-    a machine that turns out cheaper than planned harms nobody."""
+    """Returns the price of every component.
+
+    Where two SKUs price the same thing, the dearer one counts: a machine that turns out cheaper than planned
+    harms nobody.
+    """
     found: dict[tuple[Usage, str, Component], tuple[tuple[Instant, int], ...]] = {}
     for sku in skus:
         component = component_of(sku.description)
@@ -142,7 +145,9 @@ def component_timelines(skus: Iterable[Sku]) -> Timelines:
 
 
 def needed_components(shape: MachineShape) -> tuple[tuple[Component, int], ...] | None:
-    """The components of a machine type and how much of each, in 1024ths; None where no sum is its price."""
+    """Returns the components of a machine type and how much of each, in 1024ths; None where no sum is its
+    price.
+    """
     if shape.family in _WITHOUT_SUM or shape.name in _OWN_SKUS or "custom" in shape.name:
         return None
     core = Component(Resource.CORE, shape.family)
@@ -154,7 +159,7 @@ def needed_components(shape: MachineShape) -> tuple[tuple[Component, int], ...] 
 def price_steps(
     shape: MachineShape, region: str, usage: Usage, known: Timelines
 ) -> tuple[tuple[Instant, UsdPerHour], ...]:
-    """When the price of the type changed, and to what; empty where a component has no price there.
+    """Returns when the price of the type changed, and to what; empty where a component has no price there.
 
     The first step is the moment from which all components are known.
     """
@@ -172,7 +177,7 @@ def price_steps(
 
 
 def _price_at(parts: list[tuple[tuple[tuple[Instant, int], ...], int]], at: Instant) -> UsdPerHour:
-    """Whole numbers until the end, so that the sum is exact to the billionth of a dollar."""
+    """Sums the components. Whole numbers until the end keep it exact to the billionth of a dollar."""
     total = sum(
         amount * [nanos for since, nanos in timeline if since <= at][-1] for timeline, amount in parts
     )

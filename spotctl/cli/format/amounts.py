@@ -1,4 +1,4 @@
-"""Money and counts in words, for modules that show many runs at once. Imports nothing heavy."""
+"""Formats money and counts, for modules that show many runs at once. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from pricing_data.model.units import MicroUsd, format_micros
 from spotctl.report.summary import AS_FAST, CHEAPEST
 
 NOMINAL: Final = "nominal: what these machines would have cost at the trace's prices; nobody was charged"
-"""Said wherever money of local runs is summed up."""
+"""Shown wherever money of local runs is summed up."""
 
 BASELINES: Final = (
     "as fast: the same work as fast, on demand; cheapest: the cheapest way on demand, within the deadline "
     "where any keeps it; both by the same rules, of any type and count that the job allows. saved: beside "
     "the cheaper of the two"
 )
-"""What is meant by machines on demand, where a run's own machines are not named."""
+"""Explains the baselines where a run's own machines are not named."""
 
 BESIDE: Final[Mapping[str, str]] = {AS_FAST: "as fast, on demand", CHEAPEST: "cheapest on demand"}
 """Titles of the two baselines."""
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 eviction", "3 evictions"."""
+    """Formats a count with its noun: "1 eviction", "3 evictions"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def money(amount: MicroUsd) -> str:
-    """Dollars to a hundredth of a cent: for people; JSON has all six decimals."""
+    """Formats dollars to a hundredth of a cent: for people; JSON has all six decimals."""
     return f"${amount / 1_000_000:,.4f}"
 
 
 def exact(amount: MicroUsd) -> str:
-    """Dollars to the last digit that is owed: sums of what is shown are the sums that are shown."""
+    """Formats dollars to the last digit that is owed: shown amounts add up to shown sums."""
     return f"${format_micros(amount)}"
 
 
 def savings(share: float) -> str:
-    """Of an on-demand baseline, what was not spent; where it is negative, more was."""
+    """Formats the share of an on-demand baseline that was not spent; a negative one cost more."""
     return f"{share:.1%} saved" if share >= 0 else f"cost {-share:.1%} more"
 
 
 def span(seconds: float) -> str:
-    """ "1:02:03", with its hours so that it is no time of day; never negative: a countdown stops at zero."""
+    """Formats seconds as "1:02:03", with hours so that it is no time of day; a countdown stops at zero."""
     whole = max(0, math.ceil(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -52,7 +52,7 @@ def span(seconds: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """In units of a thousand: "2.5 GB"."""
+    """Formats bytes in units of a thousand: "2.5 GB"."""
     for unit_ in ("bytes", "kB", "MB", "GB"):
         if size_bytes < 1000:
             return f"{size_bytes:.3g} {unit_}"

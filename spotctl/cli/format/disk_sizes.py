@@ -1,4 +1,4 @@
-"""How much disk runs take: their records, and the cut input that they share."""
+"""Says how much disk runs take: their records, and the cut input that they share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of_all(runs: RunStore) -> str:
 
 def of_run(runs: RunStore, run: Run) -> str:
     """Says how much a run's record takes, and its input."""
-    from spotctl.prune import size_of  # of one run: it takes all that removes runs
+    from spotctl.prune import size_of  # for one run only: it loads all that removes runs
 
     told = f"kept on disk: {amounts.size(size_of(run.folder))} of record"
     found = _input_of(runs, run)
@@ -31,7 +31,7 @@ def of_run(runs: RunStore, run: Run) -> str:
 
 
 def document(runs: RunStore, run: Run | None) -> dict[str, Any]:
-    """For programs: bytes, of one run or of all."""
+    """Returns bytes, of one run or of all, for programs."""
     if run is not None:
         from spotctl.prune import size_of
 

@@ -1,4 +1,4 @@
-"""What happened, in plain words: one sentence per entry that a person watching would want to hear of.
+"""Describes what happened: one sentence per entry that a person watching would want to hear of.
 
 Pure: an entry and the state in which it is already folded give a sentence, or None where there is
 nothing to tell. News of single machines are told once per allocation, with the last of it.
@@ -34,58 +34,60 @@ STAGES: Final[Mapping[int, str]] = {
     2: "parameters live on spot machines, backed up on reliable ones; everybody computes",
     3: "parameters live on spot machines, backed up on reliable ones; reliable machines compute nothing",
 }
-"""Harlap 4.2.2, as one line each."""
+"""Describes Harlap's stages (4.2.2), in one line each."""
 
 
 def sentence(state: State, entry: e.Entry) -> str | None:
-    """What ``entry`` means for the run whose ``state`` it led to; None where it is not worth a line."""
+    """Describes ``entry`` for the run whose ``state`` it led to; None where it is not worth a line."""
     tell = TELLERS.get(type(entry))
     return None if tell is None else tell(state, entry)
 
 
 def machines(count: int, market: Market) -> str:
-    """ "4 x c4.xlarge in us-east-1b"."""
+    """Formats machines like "4 x c4.xlarge in us-east-1b"."""
     return f"{count} x {market.instance_type} in {market.zone}"
 
 
 def times(count: int) -> str:
-    """ "once", "twice", "3 times"."""
+    """Formats a count as "once", "twice", "3 times"."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def listed(parts: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Joins a list like "a", "a and b", "a, b and c"."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def moment(at: Instant) -> str:
-    """The time of day of ``at``, UTC."""
+    """Formats the time of day of ``at``, UTC."""
     return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M")
 
 
 def estimate(amount: Usd) -> str | None:
-    """Dollars as scripts read them; None where they are infinite."""
+    """Formats dollars for scripts; None where they are infinite."""
     return format_micros(to_micros(amount)) if math.isfinite(amount) else None
 
 
 def finite(value: float) -> float | None:
-    """``value``; None where it is infinite, which JSON cannot say."""
+    """Returns ``value``; None where it is infinite, which JSON cannot say."""
     return value if math.isfinite(value) else None
 
 
 def price(per_hour: float) -> str:
-    """Dollars per hour with as many digits as tell a price from a bid: "0.0801", "0.080072"."""
+    """Formats dollars per hour with enough digits to tell a price from a bid: "0.0801", "0.080072"."""
     return f"{per_hour:.6f}".rstrip("0").rstrip(".")
 
 
 def ending(outcome: str, why: str) -> str:
-    """How a run ended, without saying it twice: "the work is done", "failed: no reliable machine ..."."""
+    """Describes how a run ended, without saying it twice: "the work is done", "failed: no reliable machine
+    ...".
+    """
     return why if outcome in why else f"{outcome}: {why}"
 
 
 def died_of(told: str, job: str) -> str:
-    """What a process died of, and where the rest of it is."""
+    """Says why a process died, and where to read more."""
     return f"{told}; `spotctl logs {job}` has it all"
 
 
@@ -152,7 +154,7 @@ def _ended(state: State, entry: e.InstancesEnded) -> str:
 def _release(state: State, entry: e.Release) -> str | None:
     leaving = [state.instances[name] for name in entry.instances]
     if all(member.ends_at is not None and member.warned_at is None for member in leaving):
-        return None  # that they are not kept was told with the decision; that they are gone will be
+        return None  # the decision told that they are not kept, and their end will be told
     return f"released: {_those(state, entry.instances)}: {entry.why}"
 
 
@@ -259,7 +261,7 @@ def _decided(state: State, entry: e.Decided) -> str | None:
     allocation = state.allocations[decision.holding]
     renewed = decision.action is Action.RENEW
     if renewed and state.terms.rules_of(allocation.market).quantum_s < HOUR_S:
-        return None  # where seconds are billed, an hour's end is nothing to anybody
+        return None  # where seconds are billed, the end of an hour means nothing
     verdict = "kept for another hour" if renewed else "not kept"
     return f"{verdict}: {_whole(allocation)}: {decision.why}"
 

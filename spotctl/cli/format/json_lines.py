@@ -1,8 +1,8 @@
-"""Our values as the JSON that scripts may rely on.
+"""Writes our values as the JSON that scripts may rely on.
 
 Rule 1: money is a string of dollars with six decimals, a time is RFC 3339 in UTC, a duration is a
-number of seconds, and what is not finite is null. The ledger's own encoding (``codec``) is another
-one: it must be read back exactly, this one must be read by others.
+number of seconds, and what is not finite is null. The ledger's own encoding (``codec``) differs:
+we must read it back exactly, others must read this one.
 Rule 2: every object has ``schema``, its kind and version.
 """
 
@@ -26,27 +26,27 @@ _EVENT: Final = "spotctl.event/1"
 
 
 def event(entry: Entry) -> str:
-    """One ledger entry as one line."""
+    """Writes one ledger entry as one line."""
     return _line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
 
 
 def event_of(job: str, entry: Entry) -> str:
-    """The same of one job among several."""
+    """Writes one ledger entry of one job among several as one line."""
     return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
 
 
 _SAID_LATER = ("schema", "objective", "not_scored")
-"""Of the final object: its own schema, and what takes time to find out."""
+"""Keys of the final object left out: its own schema, and what takes time to find out."""
 
 
 def run_ended(final: Mapping[str, Any]) -> str:
-    """The outcome and the bill of a run as a line of their own, before its model is scored."""
+    """Writes the outcome and the bill of a run as a line of their own, before its model is scored."""
     known = {name: value for name, value in final.items() if name not in _SAID_LATER}
     return _line(public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
 
 
 def line(fields: Mapping[str, Any]) -> str:
-    """An object in one line; an objective that is not a number, say, is null in it."""
+    """Writes an object in one line; an objective that is not a number, say, is null in it."""
     return _line(public(fields))
 
 
@@ -55,12 +55,12 @@ def _line(fields: Any) -> str:
 
 
 def document(fields: Mapping[str, Any]) -> str:
-    """One object for the whole answer, indented for people who look."""
+    """Writes one object for the whole answer, indented for people who look."""
     return json.dumps(public(fields), indent=2, allow_nan=False)
 
 
 def plain_document(fields: Mapping[str, Any]) -> str:
-    """``document`` of what JSON knows already, in a fraction of the time; there may be very much of it."""
+    """Writes a document of plain JSON values in a fraction of the time; there may be very many."""
     try:
         return json.dumps(fields, indent=2, allow_nan=False)
     except ValueError:  # an objective that is not a number is null
@@ -68,7 +68,7 @@ def plain_document(fields: Mapping[str, Any]) -> str:
 
 
 def public(value: Any, hint: Any = Any) -> Any:
-    """A JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
+    """Returns a JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
     if value is None or isinstance(value, (bool, str)):
         return value.value if isinstance(value, Enum) else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Tables on terminals that are too narrow for them: a record for each row, so that no figure is cut."""
+"""Fits tables to narrow terminals: a record for each row, so that no figure is cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP: Final = 2
 
 
 def fitting(picture: RenderableType, width: int) -> RenderableType:
-    """``picture``, with each table that needs more than ``width`` characters a line as records."""
+    """Returns ``picture``, with each table that needs more than ``width`` characters a line as records."""
     if isinstance(picture, Group):
         return Group(*(fitting(part, width) for part in picture.renderables))
     if isinstance(picture, Table) and picture.show_header and least_width(picture) > width:
@@ -24,7 +24,7 @@ def fitting(picture: RenderableType, width: int) -> RenderableType:
 
 
 def least_width(picture: RenderableType) -> int:
-    """Characters a line that the tables of ``picture`` need; 0 where there is none."""
+    """Returns characters a line that the tables of ``picture`` need; 0 where there is none."""
     if isinstance(picture, Group):
         return max(map(least_width, picture.renderables), default=0)
     if not isinstance(picture, Table):
@@ -33,7 +33,7 @@ def least_width(picture: RenderableType) -> int:
 
 
 def _needs(column: Column) -> int:
-    """All of a text where it must stay in one line, else its longest word."""
+    """Returns the width of a text where it must stay in one line, else that of its longest word."""
     texts = (_plain(cell) for cell in (column.header, *column.cells))
     parts = (part for text in texts for part in ([text] if column.no_wrap else text.split()))
     return max(map(cell_len, parts), default=0)

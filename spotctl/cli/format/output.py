@@ -1,4 +1,4 @@
-"""Where output goes: data to standard output, chatter to standard error, colour only for people."""
+"""Writes output: data to standard output, chatter to standard error, colour only for people."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 def for_people() -> bool:
-    """Whether somebody looks: a terminal that takes colour and redrawing, on both streams."""
+    """Tells whether a person reads: a terminal that takes colour and redrawing, on both streams."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and sys.stderr.isatty() and not plain
 
 
 def can_ask() -> bool:
-    """Whether a question can be put to somebody."""
+    """Tells whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def show(picture: RenderableType) -> None:
-    """Draw on standard output; plain text when nobody looks."""
+    """Draws on standard output; plain text unless a person reads."""
     from rich.console import Console
 
     if for_people():
@@ -48,7 +48,7 @@ def show(picture: RenderableType) -> None:
 
 
 def show_rows(rows: Rows) -> None:
-    """Write a table of many rows to standard output; within its width where that is a terminal."""
+    """Writes a table of many rows to standard output; within its width where that is a terminal."""
     if for_people():
         data(rows.text(shutil.get_terminal_size().columns, styled=True))
     else:
@@ -56,7 +56,7 @@ def show_rows(rows: Rows) -> None:
 
 
 def text(picture: RenderableType) -> str:
-    """A picture without colour, wide enough that nothing of it is cut, and without trailing spaces."""
+    """Renders a picture without colour, wide enough that nothing is cut, and without trailing spaces."""
     from rich.console import Console
 
     from spotctl.cli.format.narrow_tables import least_width
@@ -69,36 +69,37 @@ def text(picture: RenderableType) -> str:
 
 
 def canvas() -> Console:
-    """Standard error, for what is redrawn in place."""
+    """Returns a console on standard error, for what is redrawn in place."""
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False)
 
 
 def data(text: str) -> None:
-    """Write data to standard output, at once: another program may be reading line by line."""
+    """Writes data to standard output, at once: another program may be reading line by line."""
     print(text, flush=True)
 
 
 def event(text: str) -> None:
-    """Write a line of a run to standard output. Nobody may read it any more: the run goes on all the same."""
+    """Writes a line of a run to standard output. If its reader is gone the run goes on all the same."""
     if (why := _written(text, sys.stdout)) is not None:
         note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
 
 
 def note(*lines: str) -> None:
-    """Write chatter to standard error, as long as it can be."""
+    """Writes chatter to standard error, as long as that is possible."""
     for line in lines:
         _written(line, sys.stderr)
 
 
 def _written(line: str, stream: TextIO | None) -> str | None:
-    """Why ``line`` could not be written; from then on ``stream`` leads nowhere. None where it was.
+    """Writes ``line``; returns why that failed, after which ``stream`` leads nowhere, or None.
 
-    A file is written to past the stream's own buffer: whoever waits for a reader would keep that locked, and
+    A file is written past the stream's own buffer: a thread that waits for a reader would keep that locked,
+    and
     the program could not end.
     """
-    if stream is None:  # as Python has it where the program began with the stream closed
+    if stream is None:  # Python's value where the program began with the stream closed
         return None
     try:
         number = stream.fileno()
@@ -119,9 +120,9 @@ def _written(line: str, stream: TextIO | None) -> str | None:
 
 
 def choose(question: str, answers: Mapping[str, str], withdrawn: Event) -> str | None:
-    """Put a question until a key of ``answers`` is typed; an empty line is the first of them.
+    """Asks a question until a key of ``answers`` is typed; an empty line is the first of them.
 
-    None at the end of input, and once it is ``withdrawn``. May be called in any thread.
+    Returns None at the end of input, and once it is ``withdrawn``. Any thread may call it.
     """
     note(question)
     for key, meaning in answers.items():
@@ -138,12 +139,12 @@ def choose(question: str, answers: Mapping[str, str], withdrawn: Event) -> str |
 
 
 def _line(withdrawn: Event) -> str:
-    """A line that somebody types; empty at the end of input, and once nobody waits for it."""
+    """Reads a line that a person types; empty at the end of input, and once it is withdrawn."""
     while not withdrawn.is_set():
         try:
             if not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
                 continue
-            if has_terminal():  # else what is typed is the shell's
+            if has_terminal():  # otherwise the shell reads what is typed
                 return sys.stdin.readline()
             withdrawn.wait(_LOOK_EVERY_S)
         except (OSError, ValueError):  # the terminal is gone

@@ -1,4 +1,4 @@
-"""The forms in which a report or a price history can be written."""
+"""Names the forms in which a report or a price history can be written."""
 
 from __future__ import annotations
 

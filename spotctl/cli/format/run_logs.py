@@ -1,6 +1,6 @@
-"""What there is to read about a run: what its machines wrote, and what happened to it, in plain words.
+"""Reads what there is about a run: what its machines wrote, and what happened to it, in plain words.
 
-Both are read as far as they go, and read on from there when asked again.
+Both are read as far as they go, and read on from there at the next call.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from spotctl.records.run import Run
 
 
 class LogFiles:
-    """All ``*.log`` files below a folder; files may appear and grow between two looks."""
+    """Reads all ``*.log`` files below a folder; files may appear and grow between two calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
     def news(self, most: int | None = None) -> Iterator[str]:
-        """Whole lines that were not returned before, file by file. An unfinished line waits for its end.
+        """Yields whole lines that were not yielded before, file by file. An unfinished line waits for its
+        end.
 
-        ``most``: of each file, only so many of the last of them.
+        ``most``: at most so many of the last lines of each file.
         """
         for path in sorted(self._folder.rglob("*.log")):
             with path.open("rb") as file:
@@ -43,7 +44,7 @@ class LogFiles:
 
 
 class Story:
-    """What happened to a run, told from its ledger."""
+    """Tells what happened to a run, from its ledger."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -52,13 +53,13 @@ class Story:
 
     @property
     def state(self) -> State:
-        """The state as of what was told. Raises LedgerError before anything was."""
+        """Returns the state as of what was told. Raises LedgerError before anything was."""
         if self._state is None:
             raise LedgerError(f"{self._run.folder}: nothing of the run was read yet")
         return self._state
 
     def news(self) -> Iterator[tuple[Instant, str]]:
-        """Times and sentences that were not returned before."""
+        """Yields times and sentences that were not yielded before."""
         ledger = self._run.open_ledger()
         try:
             for row in ledger.read_rows(after=self._seen):

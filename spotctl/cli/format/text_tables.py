@@ -1,6 +1,6 @@
-"""Tables of very many rows as text, without a library that measures and styles each cell.
+"""Writes tables of very many rows as text, without a library that measures and styles each cell.
 
-Looks as our other tables do: two spaces between columns, no frame. On terminals that are too narrow each
+They look like our other tables: two spaces between columns, no frame. On terminals that are too narrow each
 row becomes a record, so that no figure is cut (see ``narrow_tables.py``).
 """
 
@@ -17,7 +17,9 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``left``: how many columns, from the first, are text; the others are figures, to the right."""
+    """Holds a table. ``left``: how many columns, from the first, are text; the others are figures, to the
+    right.
+    """
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -26,7 +28,9 @@ class Rows:
     notes: Sequence[str] = ()
 
     def text(self, width: int | None = None, *, styled: bool = False) -> str:
-        """As lines of at most ``width`` characters, where that can be; ``styled``: for a terminal."""
+        """Returns lines of at most ``width`` characters, where that is possible; ``styled``: for a
+        terminal.
+        """
         columns = self._widths()
         fits = width is None or sum(columns) + len(_GAP) * (len(columns) - 1) <= width
         lines = self._table(columns, styled) if fits else self._records(styled)
@@ -65,7 +69,7 @@ class Rows:
 
 
 def _width(text: str) -> int:
-    """Characters that a terminal takes for it."""
+    """Returns how many characters a terminal takes for it."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)

@@ -1,4 +1,4 @@
-"""What is told of a run, for whoever reads it whenever he does: no reader holds up a run."""
+"""Writes run output on a background thread, so that a slow reader never blocks the run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Write = Callable[[str], None]
 
 
 class Lines:
-    """Lines that are written one after the other, in a thread that lives while there are any.
+    """Writes lines one after the other, in a thread that lives while there are any.
 
-    Entered with ``with``. At its end the run is over, and may wait for its readers, until Ctrl-C. While they
-    are held back, as somebody is asked a question, nothing is written.
+    Entered with ``with``. At its end the run is over, and may wait for its readers, until Ctrl-C. While lines
+    are held back, because a question is open, nothing is written.
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class Lines:
         self._writes.set()
 
     def hold_back(self) -> None:
-        """Write nothing until ``go_on``."""
+        """Writes nothing until ``go_on``."""
         self._writes.clear()
 
     def go_on(self) -> None:
-        """Write what was held back. Harmless when repeated."""
+        """Writes what was held back. Harmless when repeated."""
         self._writes.set()
 
     def put(self, write: Write, line: str) -> None:
-        """Have ``write`` called with ``line`` after all that was put before. Returns at once."""
+        """Queues ``line`` for ``write``, after all earlier ones. Returns at once."""
         with self._lock:
             self._waiting.append((write, line))
             if self._thread is None:

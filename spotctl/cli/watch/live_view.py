@@ -1,7 +1,7 @@
-"""The live view: what a person who watches a run needs to understand it.
+"""Draws the live view: what a person who watches a run needs to understand it.
 
-A ``LiveView`` is made of values, so the same picture can be drawn of a run that another process works
-on (``status``). What keeps it on the screen stands in ``observers.py``.
+A ``LiveView`` is made of values, so it can also show a run that another process drives (``status``).
+``observers.py`` keeps it on the screen.
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ _PHASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """One picture of a run. ``happened``: times and sentences, oldest first; ``waits``: what takes long."""
+    """Holds one picture of a run. ``happened``: times and sentences, oldest first; ``waits``: what takes
+    long.
+    """
 
     state: State
     now: Instant
     pace: str
-    """How nominal time passes, in words; empty where nobody knows."""
+    """How nominal time passes, in words; empty where that is unknown."""
     happened: tuple[tuple[Instant, str], ...] = ()
     waits: tuple[str, ...] = ()
     terminal: str = ""
-    """What is to be said of it; empty where it has one."""
+    """Why the run has no terminal; empty where it has one."""
     driver: str = ""
-    """What is to be said where nobody drives the run; else empty."""
+    """What becomes of a run without a driver; empty where it has one."""
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
@@ -63,7 +65,7 @@ class LiveView:
 
 
 def cost(money: RunAccount) -> str:
-    """What a run cost so far, beside what the same work would have cost on demand."""
+    """Says what a run cost so far, beside the cost of the same work on demand."""
     spent = event_text.money(money.spending.total)
     if money.spending.refunded:
         spent += (
@@ -81,7 +83,7 @@ def cost(money: RunAccount) -> str:
 
 
 def planned(start: Instant, plan: Expectation) -> str:
-    """What the plan of the launch said."""
+    """Says what the launch plan forecast."""
     by = format_instant(seconds_after(start, plan.seconds))
     return f"{event_text.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
 
@@ -109,7 +111,7 @@ def _footprint(view: LiveView) -> RenderableType:
 
 
 def _counts(state: State, allocation: Allocation) -> bool:
-    """Whether it has machines, or may still get them."""
+    """Tells whether an allocation has machines, or may still get them."""
     waiting = allocation.refused is None and not allocation.instances
     return waiting or any(instance.is_live for instance in state.instances_of(allocation.name))
 
@@ -135,7 +137,7 @@ def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
 
 
 def _billing(view: LiveView, allocation: Allocation, live: list[Instance]) -> str:
-    """What is left of the hour that is paid for; how long it runs where seconds are billed."""
+    """Says what is left of the paid hour; how long it runs where seconds are billed."""
     state, began = view.state, [i.running_at for i in live if i.running_at is not None]
     if not began:
         return "-"
@@ -204,7 +206,7 @@ def _progress(state: State) -> RenderableType:
 
 
 def done(state: State) -> float | None:
-    """Share of the job that is done, in [0, 1]; None where only convergence will tell."""
+    """Returns the share of the job that is done, in [0, 1]; None where only convergence will tell."""
     stop, started = state.terms.stop, state.training_started_at
     shares = []
     if stop.clocks is not None:
@@ -215,7 +217,7 @@ def done(state: State) -> float | None:
 
 
 def objective(state: State) -> str:
-    """The last objective that training reported."""
+    """Says the last objective that training reported."""
     if state.objective is None:
         return "none reported yet"
     return f"{state.objective:.6g} after {event_text.progress_unit(state.terms)} {state.objective_clock}"

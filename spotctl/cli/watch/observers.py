@@ -1,7 +1,7 @@
-"""Who watches a run: a person at a terminal, a log file, or a program.
+"""Watches a run for a person at a terminal, a log file, or a program.
 
-Each is told every entry of the ledger with the state it led to, and decides what to show. None of them
-decides anything about the run, but for what a person answers to Ctrl-C.
+Each observer gets every entry of the ledger with the state it led to, and decides what to show. None
+decides anything about the run, except for a person's answer to Ctrl-C.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ _MEANINGS: Final = {
 }
 _REDRAWS_PER_S: Final = 4
 _LOOK_EVERY_S: Final = 1.0
-"""At what processes take long over, which is in files."""
+"""How often to read, from files, what takes processes long."""
 _LINES_OF_PROGRESS: Final = 10
 """How often a log tells of mere progress, in a whole run."""
 
 
 class _Plain(Lines):
-    """Lines of a run that may have a terminal.
+    """Writes lines of a run that may have a terminal.
 
-    ``front``: what stands in front of it there. ``detaches``: the run goes on without it as soon as it has
-    machines; then all that is told of it goes to its log.
+    ``front``: the process in front of it there. ``detaches``: the run goes on without a terminal as soon as
+    it
+    has machines; then all output goes to its log.
     """
 
     def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:
@@ -77,7 +78,7 @@ class _Plain(Lines):
         output.note(how_to_follow(run))
 
     def watch(self, run: Run) -> None:
-        """Be of that run, without a word about it."""
+        """Watches that run, without a word about it."""
         self._run = run
 
     def suspend(self) -> None:
@@ -88,14 +89,14 @@ class _Plain(Lines):
 
 
 class JsonLines(_Plain):
-    """For programs: one line per entry."""
+    """Writes one line per entry, for programs."""
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        """The first entry says all of it."""
+        """Writes nothing: the first entry says all of it."""
         self._run = run
 
     def tick(self, now: Instant) -> None:
-        """Only entries are written."""
+        """Does nothing: only entries are written."""
 
     def on_entry(self, _: State, entry: Entry) -> None:
         self._detach(entry)
@@ -111,7 +112,7 @@ class JsonLines(_Plain):
 
 
 class LogLines(_Plain):
-    """For logs, pipes and plain terminals: one line per event worth telling, and a few of progress."""
+    """Writes for logs, pipes and plain terminals: one line per notable event, and a few of progress."""
 
     def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:
         super().__init__(front, detaches=detaches)
@@ -122,7 +123,7 @@ class LogLines(_Plain):
         self.put(output.note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
 
     def tick(self, now: Instant) -> None:
-        """Only what happens is written."""
+        """Does nothing: only events are written."""
 
     def on_entry(self, state: State, entry: Entry) -> None:
         self._detach(entry)
@@ -149,7 +150,7 @@ class LogLines(_Plain):
 
 
 class Screen:
-    """For people: the live view, redrawn in place while the run goes on. Entered with ``with``.
+    """Shows the live view to people, redrawn in place while the run goes on. Entered with ``with``.
 
     Drawing happens in rich's own thread, which is only ever handed a finished, immutable view.
     """
@@ -186,7 +187,7 @@ class Screen:
         self._lines.__exit__(kind, error, trace)
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        """The view's header is made of the first entry."""
+        """Notes the run; the first entry gives the view's header."""
         self._run = run
         self._lines.watch(run)
 
@@ -201,7 +202,7 @@ class Screen:
 
     @property
     def view(self) -> LiveView | None:
-        """What is shown; None before the first entry."""
+        """Returns what is shown; None before the first entry."""
         return self._view
 
     def tick(self, now: Instant) -> None:
@@ -220,15 +221,15 @@ class Screen:
         return answer
 
     def leave(self, why: str) -> None:
-        """What is told from now on goes to the run's log, in lines."""
+        """Sends all further output to the run's log, in lines."""
         self._left = True
         self.suspend()
         self._lines.leave(why)
 
     def suspend(self) -> None:
-        """The old view stays on the screen; a new one would draw over it."""
+        """Stops drawing. The old view stays on the screen; a new one would draw over it."""
         with self._drawing:
-            self._live.transient = True  # it is drawn anew below: else it would stand there twice
+            self._live.transient = True  # it is drawn anew below; otherwise it would stand there twice
             self._live.stop()
 
     def resume(self) -> None:
@@ -239,7 +240,7 @@ class Screen:
 
 
 def _asked(front: Front | None, withdrawn: Event) -> Answer:
-    """What a person wants who pressed Ctrl-C; without one, or without an answer, a graceful cancel."""
+    """Asks a person who pressed Ctrl-C; without one, or without an answer, returns a graceful cancel."""
     if not output.can_ask():
         return "cancel"
     offered = {key: meaning for key, meaning in _MEANINGS.items() if front is not None or key != "l"}
@@ -247,7 +248,7 @@ def _asked(front: Front | None, withdrawn: Event) -> Answer:
 
 
 def how_to_follow(run: Run) -> str:
-    """What to say of a run that goes on without a terminal."""
+    """Says how to follow a run that goes on without a terminal."""
     return (
         f"{run.name} goes on without this terminal. spotctl status {run.name} shows it, logs -f {run.name} "
         f"follows it, wait {run.name} waits for its end, cancel {run.name} ends it. Its output goes to "
@@ -256,7 +257,7 @@ def how_to_follow(run: Run) -> str:
 
 
 def _leave(run: Run | None, front: Front | None, why: str) -> None:
-    """Go on without a terminal. One that detaches may be waited for by whoever reads its output."""
+    """Goes on without a terminal. A reader of its output may wait for a detached run."""
     if why == CLOSED and front is not None and front.is_gone:
         why = KILLED
     streams = [stream for stream in (0, 1, 2) if why == DETACHED or os.isatty(stream)]

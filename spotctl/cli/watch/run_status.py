@@ -1,4 +1,4 @@
-"""One run as ``status`` shows it, and what has to be folded for that."""
+"""Shows one run like ``status``, with what has to be folded for that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spotctl.records.run_history import died_of, lease_ends, waited_s, waits_of
 
 
 def picture(run: Run) -> LiveView:
-    """The live view of one run, as of its last entry."""
+    """Returns the live view of one run, as of its last entry."""
     story = Story(run)
     happened = tuple(story.news())
     if (cause := died_of(run, story.state)) is not None:
@@ -26,7 +26,7 @@ def picture(run: Run) -> LiveView:
 
 
 def _without_driver(run: Run, state: State) -> str:
-    """What becomes of a run that nobody drives; empty where somebody does, or nothing runs."""
+    """Says what becomes of a run without a driver; empty where it has one, or nothing runs."""
     ends = lease_ends(run, state)
     if ends is None:
         return ""
@@ -35,13 +35,13 @@ def _without_driver(run: Run, state: State) -> str:
 
 
 def _without_terminal(run: Run, state: State) -> str:
-    """Why it has no terminal, and where its output goes; empty where it has one."""
+    """Says why it has no terminal, and where its output goes; empty where it has one."""
     why = background.detachment_reason(run) if state.closed is None and run.is_live() else None
     return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
 
 
 def waiting(run: Run, state: State) -> tuple[str, ...]:
-    """Which process takes longer than ever over what, in words."""
+    """Says which process takes longer than ever over what."""
     return tuple(map(_told, waits_of(run, state)))
 
 

@@ -32,8 +32,8 @@ class RunningState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Shows one job. ``fold_state``: "waiting" before it begins, "unreadable" where its record is damaged; then
-    its
+    """Shows one job. ``fold_state``: "waiting" before it begins, "unreadable" where its record is damaged;
+    then its
     cost is unknown. ``after``: jobs that it waits for. ``share``: the part of its time that the policy would
     have it run now; ``service_time``: what it has had until now, and should have had. ``lease``: the spot
     machines that it may hold in this round.

@@ -234,7 +234,7 @@ def test_no_progress_bar_gets_into_standard_output(tmp_path: Path) -> None:
         "from pathlib import Path; from tests.agileml.data.test_shards import COLUMNS, Table, write_csv\n"
         f"table = Table(write_csv(Path({str(tmp_path / 'input.csv')!r})), COLUMNS)\n"
         "asked = \"select current_setting('enable_progress_bar')\"\n"
-        "with table._database() as database: print(database.execute(asked).fetchone())"
+        "with table._open_database() as database: print(database.execute(asked).fetchone())"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "(False,)"

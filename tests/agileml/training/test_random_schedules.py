@@ -358,12 +358,12 @@ def notices(seed: int, wrong: Step, kinds: Sequence[Fault]) -> bool:
 class ServerThatAsksNobody(Server):
     """After pushes and partitions that move."""
 
-    def look_back(self) -> tuple[Outgoing, ...]:
+    def retry_unanswered(self) -> tuple[Outgoing, ...]:
         return ()
 
 
 class WorkerThatAsksNobody(Worker):
-    def look_back(self) -> tuple[Outgoing, ...]:
+    def retry_unanswered(self) -> tuple[Outgoing, ...]:
         return ()
 
 
@@ -372,7 +372,7 @@ class ServerThatRepeatsNothing(Server):
 
     lost: ClassVar[type[Lacking] | type[Missing]]
 
-    def handle(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
+    def handle_message(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:
         return () if isinstance(message, self.lost) else super().handle_message(sender, message)
 
 
@@ -385,7 +385,7 @@ class ServerThatRepeatsNoTransfer(ServerThatRepeatsNothing):
 
 
 class WorkerThatRepeatsNothing(Worker):
-    def handle(self, answer: Answer) -> tuple[Outgoing, ...]:
+    def handle_answer(self, answer: Answer) -> tuple[Outgoing, ...]:
         return () if isinstance(answer, Unknown) else super().handle_answer(answer)
 
 

@@ -21,7 +21,7 @@ from spotctl.control.run_spec import CheckpointPolicy, RunSpec
 from spotctl.control.state import REFUSED_REST_S, Phase, State
 from spotctl.engines.paired import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
-from spotctl.providers.base import Answer, Notice, Offering, Order, Report
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
@@ -304,7 +304,7 @@ class Losing:
     def submit(self, order: Order) -> None:
         self._provider.submit(order)
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         return self._provider.answers()
 
     def terminate(self, instances: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from spotctl.control import entries as e
 from spotctl.control.drive import drive, start_run
 from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.errors import CapacityUnavailable, Throttled
-from spotctl.providers.base import Answer, Notice, Offering, Order, Provider, Report, Standing
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Provider, Report, Standing
 from spotctl.providers.polling import PollingProvider
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
@@ -51,7 +51,7 @@ class Timed:
     def submit(self, order: Order) -> None:
         self._measure(lambda: self._provider.submit(order))
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         return self._measure(self._provider.answers)
 
     def describe(self) -> tuple[Report, ...]:
@@ -138,7 +138,7 @@ def _market() -> SimulatedProvider:
     return SimulatedProvider(scripted_trace(), AWS, 0, lambda: START)
 
 
-def _answer_of(provider: PollingProvider, order: Order = ORDER) -> Answer:
+def _answer_of(provider: PollingProvider, order: Order = ORDER) -> OrderAnswer:
     provider.submit(order)
     until = time.monotonic() + 30
     while time.monotonic() < until:

@@ -9,7 +9,7 @@ import pytest
 from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.providers.base import Answer, Notice, Offering, Order, Report, Standing
+from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.worlds.provider_diff import Watch
 from tests.spotctl.build import START, random_trace, replay, terms
@@ -28,7 +28,7 @@ class Saying:
     def submit(self, order: Order) -> None:
         raise AssertionError("nobody should ask")
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[OrderAnswer, ...]:
         raise AssertionError("nobody should ask")
 
     def terminate(self, instances: Sequence[str]) -> None:
