@@ -32,7 +32,7 @@ class WorkerPool(Generic[Said]):
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        """Set: nobody begins another task, and those at work end when they can."""
+        """Once set, no thread begins another task, and threads at work end when they can."""
         self._heard: queue.SimpleQueue[Said | _Failed | _Gone] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Recorded availability and lifetimes -> spells per market.
+"""Reads recorded availability and lifetimes into spells per market.
 
 Probes and lifetimes are CSV, plain or gzipped, in UTF-8 (``capacity_rows.py`` has the columns). A third
 layout:
@@ -7,7 +7,7 @@ grid        JSON as published with "Can't Be Late" (NSDI 2024), instances availa
             {"metadata": {"gap_seconds": s}, "data": [n, ...]}; it names neither its market nor its begin
 
 A row that cannot be believed is quarantined and counted; a file that is none of these is a ``TraceError``.
-Refuses to know what a loss costs, and refuses to fill gaps: a spell ends, censored, where nobody looked.
+Does not know what a loss costs, and fills no gaps: a spell ends, censored, where nobody looked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GRID: Final = 'JSON like {"metadata": {"gap_seconds": 600}, "data": [0, 1, ...]
 
 @dataclass(frozen=True, slots=True)
 class RecordedCapacity:
-    """What a file says. ``rows_read = rows_used + rows_duplicate + the sum of quarantined``."""
+    """Holds what a file says. ``rows_read = rows_used + rows_duplicate + the sum of quarantined``."""
 
     label: str
     observations: Observations
@@ -51,7 +51,7 @@ class RecordedCapacity:
 
 
 def read_availability(path: Path | str, *, nodes: int = 1) -> RecordedCapacity:
-    """Read probes or lifetimes; probes count as available where they found at least ``nodes`` instances.
+    """Reads probes or lifetimes; probes count as available where they found at least ``nodes`` instances.
 
     Raises TraceError where the file is neither, or holds no usable row.
     """
@@ -78,7 +78,7 @@ def read_availability(path: Path | str, *, nodes: int = 1) -> RecordedCapacity:
 
 
 def read_grid(path: Path | str, begin: Instant, *, nodes: int = 1) -> Spells:
-    """Read the published JSON of one market, whose first tick was at ``begin``.
+    """Reads the published JSON of one market, whose first tick was at ``begin``.
 
     Ticks stand at whole seconds, rounded. Raises TraceError where it is no such file.
     """

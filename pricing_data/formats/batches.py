@@ -1,9 +1,9 @@
-"""What feeds and importers hand to the store: rows of one source, column by column, nothing judged yet.
+"""Defines what feeds and importers hand to the store: rows of one source, in columns, not judged yet.
 
 Seven kinds: prices (``Batch``), eviction rates (``RateBatch``), instance types (``TypeBatch``), on-demand
-list prices (``OnDemandBatch``), sightings of capacity (``ProbeBatch``, ``LifetimeBatch``) and what nobody
-could read (``UnreadableBatch``). A batch is stored whole or not at all. Refuses to know where it will be
-kept, and refuses to drop rows: what cannot be believed is the store's to set aside, with the reason.
+list prices (``OnDemandBatch``), sightings of capacity (``ProbeBatch``, ``LifetimeBatch``) and rows that could
+not be read (``UnreadableBatch``). A batch is stored whole or not at all. Does not know where it will be kept,
+and drops no rows: the store sets aside what cannot be believed, with the reason.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pricing_data.model.units import Instant, Seconds, UsdPerHour
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Prices of many markets from one source. All columns have shape (n,)."""
+    """Holds prices of many markets from one source. All columns have shape (n,)."""
 
     source: str
-    """Who said so, in words that stay the same: "aws DescribeSpotPriceHistory"."""
+    """The source, in words that stay the same: "aws DescribeSpotPriceHistory"."""
     semantics: Semantics
     markets: tuple[Market, ...]
     codes: Ints
-    """Each row's place in ``markets``."""
+    """Each row's position in ``markets``."""
     times: Times
     """Seconds since 1970, UTC: from when the price holds, or when a poller saw it."""
     prices: Prices
-    """Dollars per hour; NaN where the market was seen to be listed no longer."""
+    """Dollars per hour; NaN where the market was seen to be no longer listed."""
     observed: Times
-    """When we, or whoever polled, saw the row."""
+    """When we, or another poller, saw the row."""
     approximate: Mask | None = None
     """Which times are approximate; None where none is."""
 
@@ -53,13 +53,13 @@ class Batch:
 
     @property
     def approximate_column(self) -> Mask:
-        """``approximate`` as a column, always."""
+        """Returns ``approximate`` as a column, always."""
         return np.zeros(len(self), np.bool_) if self.approximate is None else self.approximate
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rate:
-    """How often instances of ``market`` were evicted in [begin, end).
+    """States how often instances of ``market`` were evicted in [begin, end).
 
     ``low`` and ``high`` are the ends of the published band, as fractions of instances lost per ``per_s``
     seconds (equal where one figure was published). A figure for a whole region has the region as its zone.
@@ -76,7 +76,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RateBatch:
-    """Eviction rates from one source, which is named as in ``Batch``."""
+    """Holds eviction rates from one source, which is named as in ``Batch``."""
 
     source: str
     rates: tuple[Rate, ...]
@@ -84,7 +84,7 @@ class RateBatch:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Probe:
-    """At ``at`` somebody could have had ``available`` instances of ``market``."""
+    """States that at ``at`` ``available`` instances of ``market`` could be had."""
 
     market: Market
     at: Instant
@@ -93,7 +93,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBatch:
-    """Probes from one source, which is named as in ``Batch``."""
+    """Holds probes from one source, which is named as in ``Batch``."""
 
     source: str
     probes: tuple[Probe, ...]
@@ -101,7 +101,10 @@ class ProbeBatch:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MachineLifetime:
-    """A machine of ``market`` ran from ``begin`` to ``end``, and was ``lost`` then or watched no further."""
+    """States that a machine of ``market`` ran from ``begin`` to ``end``.
+
+    It was ``lost`` then, or watched no further.
+    """
 
     market: Market
     begin: Instant
@@ -111,9 +114,10 @@ class MachineLifetime:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeBatch:
-    """Machines have no names: lifetimes that are alike are as many machines.
+    """Holds lifetimes from one source. Machines have no names: equal lifetimes are as many machines.
 
-    A later batch of the same source says what became of machines that began when those of an earlier did.
+    A later batch of the same source replaces the ends of machines that began when those of an earlier batch
+    did.
     """
 
     source: str
@@ -122,7 +126,7 @@ class LifetimeBatch:
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
-    """One instance type; ``gpu_name`` is empty where it has no GPU."""
+    """Describes one instance type; ``gpu_name`` is empty where it has no GPU."""
 
     instance_type: InstanceType
     gpu_name: str = ""
@@ -130,7 +134,7 @@ class TypeRow:
 
 @dataclass(frozen=True, slots=True)
 class TypeBatch:
-    """Instance types as one source described them when it was ``observed``."""
+    """Holds instance types as one source described them when it was ``observed``."""
 
     source: str
     types: tuple[TypeRow, ...]
@@ -139,7 +143,7 @@ class TypeBatch:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListPrice:
-    """The on-demand price of a type in a region, Linux, from ``valid_from`` on."""
+    """States the on-demand price of a type in a region, Linux, from ``valid_from`` on."""
 
     cloud: str
     region: str
@@ -150,7 +154,7 @@ class ListPrice:
 
 @dataclass(frozen=True, slots=True)
 class OnDemandBatch:
-    """List prices as one source stated them when it was ``observed``."""
+    """Holds list prices as one source stated them when it was ``observed``."""
 
     source: str
     prices: tuple[ListPrice, ...]
@@ -159,7 +163,7 @@ class OnDemandBatch:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableBatch:
-    """Rows of one source's answers that could not be read as what they should be; for the quarantine."""
+    """Holds rows of one source's answers that could not be parsed; for the quarantine."""
 
     source: str
     rows: tuple[UnreadableRow, ...]

@@ -1,12 +1,12 @@
-"""Rows of recorded capacity, and the spells that they make.
+"""Parses rows of recorded capacity, and makes spells of them.
 
     probes      timestamp_utc, cloud, region, zone, instance_type, available: how many instances could be had
-                at that moment (0 or 1 where one was asked for)
+                at that moment (0 or 1 where one was requested)
     lifetimes   cloud, region, zone, instance_type, begin_utc, end_utc, lost: 1 where the provider ended the
-                machine, 0 where it was given up or still runs
+                machine, 0 where it was released or still runs
 
-Times are RFC 3339, without a zone UTC; further columns may be there. Refuses to repair a row: what cannot be
-believed is told by its line, with the reason, and keeps no other back. Refuses to know where rows are kept.
+Times are RFC 3339, without a zone UTC; further columns are ignored. Repairs no row: what cannot be believed
+is reported by its line, with the reason, and keeps no other back. Does not know where rows are kept.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MOST_INSTANCES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """The rows of one file; ``rows_read = probes + lifetimes + the sum of flawed``.
+    """Holds the rows of one file; ``rows_read = probes + lifetimes + the sum of flawed``.
 
-    Probes may be repeated. Machines have no names, so lifetimes that are alike are as many machines.
+    Probes may be repeated. Machines have no names, so equal lifetimes are as many machines.
     """
 
     probes: tuple[Probe, ...]
@@ -46,12 +46,12 @@ class Sightings:
 
 
 def is_of_sightings(header: Sequence[str]) -> bool:
-    """Whether a file with these columns is one of probes or of lifetimes."""
+    """Returns whether a file with these columns is one of probes or of lifetimes."""
     return set(PROBE_COLUMNS) <= set(header) or set(LIFETIME_COLUMNS) <= set(header)
 
 
 def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
-    """Every row of ``table``, of which ``is_of_sightings`` holds; what is later than ``now`` is flawed."""
+    """Parses every row of ``table``, of which ``is_of_sightings`` holds; rows later than ``now`` are flawed."""
     flawed: dict[Flaw, list[int]] = {}
     probes: tuple[Probe, ...] = ()
     lifetimes: tuple[MachineLifetime, ...] = ()
@@ -70,7 +70,8 @@ def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
 def build_observations(
     probes: Iterable[Probe], lifetimes: Iterable[MachineLifetime], nodes: int = 1
 ) -> Observations:
-    """The spells of every market: of its probes, available with ``nodes`` instances, and of its machines.
+    """Makes the spells of every market: of its probes, available with ``nodes`` instances, and of its
+    machines.
 
     Of several probes of one moment the one that found least counts.
     """
@@ -95,7 +96,7 @@ def _probed_spells(seen: Mapping[int, int], nodes: int) -> Spells:
 
 _Row = TypeVar("_Row")
 _Numbered = Iterator[tuple[int, _Row]]
-"""Rows with the lines they stand in."""
+"""Rows with the lines they are in."""
 
 
 class _BadRow(Exception):
@@ -110,7 +111,7 @@ def _readable_rows(
     read: Callable[..., _Row],
     flawed: dict[Flaw, list[int]],
 ) -> _Numbered[_Row]:
-    """What ``read`` makes of the ``columns`` of each row; lines it cannot read go to ``flawed``."""
+    """Yields what ``read`` makes of the ``columns`` of each row; lines it cannot read go to ``flawed``."""
     fields = zip(*(table.columns[name] for name in columns), strict=True)
     for line, texts in zip(table.numbers.tolist(), fields, strict=True):
         try:
@@ -125,7 +126,7 @@ def _rows_until(
     now: Instant | None,
     flawed: dict[Flaw, list[int]],
 ) -> Iterator[_Row]:
-    """Those that nobody had to foresee."""
+    """Yields rows seen by ``now``; later ones go to ``flawed``."""
     for line, row in rows:
         if now is not None and seen_at(row) > now:
             flawed.setdefault(Flaw.FUTURE, []).append(line)
@@ -134,7 +135,7 @@ def _rows_until(
 
 
 def _first_of_each_moment(rows: _Numbered[Probe], flawed: dict[Flaw, list[int]]) -> _Numbered[Probe]:
-    """Of rows about one market and moment that differ the first stands; repetitions are kept."""
+    """Keeps the first of rows about one market and moment that differ; repetitions are kept."""
     first: dict[tuple[Market, Instant], int] = {}
     for line, probe in rows:
         if first.setdefault((probe.market, probe.at), probe.available) == probe.available:

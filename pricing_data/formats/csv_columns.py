@@ -1,6 +1,6 @@
-"""CSV files, gzipped or not -> columns of text, and columns of text -> numbers.
+"""Splits CSV files, gzipped or not, into columns of text, and parses those into numbers.
 
-Refuses to know what columns mean. A line that does not fit is told by its number and keeps no other back;
+Does not know what columns mean. A line that does not fit is reported by its number and keeps no other back;
 only what cannot be unpacked, decoded or split is a TraceError.
 """
 
@@ -23,27 +23,27 @@ from pricing_data.model.market import Prices, Times
 from pricing_data.model.units import parse_instant
 
 _WHOLE_SECONDS: Final = "0000-00-00T00:00:00Z"
-"""What times nearly always look like. Numpy reads these fast, and guesses (with a warning) at others."""
+"""The form of nearly all times. Numpy reads these fast, and guesses (with a warning) at others."""
 A_PRICE_FILE: Final = "a price file, CSV or gzipped CSV"
 _DIGITS: Final = str.maketrans("123456789", "0" * 9)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """The rows of a file that have as many fields as its header, and where the others are."""
+    """Holds the rows of a file that have as many fields as its header, and where the others are."""
 
     header: tuple[str, ...]
     columns: Mapping[str, Sequence[str]]
     numbers: Ints
-    """Of the lines that the rows stand in, counted from 1; the header is line 1."""
+    """Lines that the rows are in, counted from 1; the header is line 1."""
     misshapen: Ints
     """Lines with more or fewer fields than the header."""
     lines: Sequence[str]
-    """The file; line n of it is ``lines[n - 1]``."""
+    """The file; its line n is ``lines[n - 1]``."""
 
     @classmethod
     def parse(cls, name: str, lines: Sequence[str]) -> CsvTable:
-        """Raises TraceError where there is no header, or a column stands in it twice."""
+        """Splits lines; raises TraceError where there is no header, or it has a column twice."""
         if not lines:
             raise TraceError(name, None, "an empty file", "a header and rows", "Fetch the file again.")
         header = tuple(field.strip() for field in next(_read_csv(name, lines[:1], before=0), ()))
@@ -55,30 +55,30 @@ class CsvTable:
 
     @property
     def row_count(self) -> int:
-        """All lines but the header, whether they fit it or not."""
+        """Counts all lines but the header, whether they fit it or not."""
         return len(self.numbers) + len(self.misshapen)
 
     def encode_column(self, name: str) -> tuple[Sequence[str], Ints]:
-        """The different texts of a column as they come, and each row's place among them."""
+        """Returns the different texts of a column as they come, and each row's position among them."""
         column = self.columns[name]
         code_of = {text: code for code, text in enumerate(dict.fromkeys(column))}
         return list(code_of), np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
 
     def is_in(self, name: str, values: Collection[str]) -> Mask:
-        """For each row, whether its ``name`` is one of ``values``."""
+        """Returns, for each row, whether its ``name`` is one of ``values``."""
         texts, codes = self.encode_column(name)
         return np.array([text in values for text in texts], np.bool_)[codes]
 
     def read_times(self, name: str, taken: Mask) -> tuple[Times, Mask]:
-        """The instants in a column of the ``taken`` rows, and which of them could be read."""
+        """Returns the instants in a column of the ``taken`` rows, and which of them could be read."""
         return parse_times(tuple(compress(self.columns[name], taken)))
 
     def read_prices(self, name: str, taken: Mask, *, may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
-        """The prices, which of them could be read, and which of the ``taken`` rows list one at all."""
+        """Returns prices, which of them could be read, and which of the ``taken`` rows list one at all."""
         return parse_prices(tuple(compress(self.columns[name], taken)), may_be_empty=may_be_empty)
 
     def unreadable_rows(self, flaws: Mapping[Flaw, Ints]) -> tuple[UnreadableRow, ...]:
-        """The lines with these numbers, as they stand."""
+        """Returns the lines with these numbers, as they are."""
         return tuple(
             UnreadableRow(flaw, self.lines[number - 1], number)
             for flaw, numbers in flaws.items()
@@ -87,12 +87,12 @@ class CsvTable:
 
 
 def read_lines(path: Path, name: str) -> list[str]:
-    """The lines of a price file."""
+    """Returns the lines of a price file."""
     return read_text(path, name, A_PRICE_FILE).splitlines()
 
 
 def read_text(path: Path, name: str, expected: str) -> str:
-    """The decoded, decompressed content. A file is gzip if it begins like gzip, whatever it is called.
+    """Returns the decoded, decompressed content. A file is gzip if it begins like gzip, whatever its name.
 
     Raises TraceError, which says what was ``expected``, where it cannot be read as text.
     """
@@ -100,7 +100,7 @@ def read_text(path: Path, name: str, expected: str) -> str:
 
 
 def read_content(path: Path, name: str, expected: str) -> bytes:
-    """The decompressed content. Raises TraceError as ``read_text``."""
+    """Returns the decompressed content. Raises TraceError as ``read_text``."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def read_content(path: Path, name: str, expected: str) -> bytes:
 
 
 def decode_text(content: bytes, name: str, expected: str) -> str:
-    """The content as text, which may not be binary. Raises TraceError as ``read_text``."""
+    """Returns the content as text, which may not be binary. Raises TraceError as ``read_text``."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -136,7 +136,9 @@ _Rows = tuple[Mapping[str, Sequence[str]], Ints, Ints]
 
 
 def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
-    """Without the csv reader where nothing is quoted and every line is whole: as nearly always, and fast."""
+    """Splits without the csv reader where nothing is quoted and every line is whole: the usual case, and
+    fast.
+    """
     body, commas = lines[1:], len(header) - 1
     together = ",".join(body)
     whole = set(map(str.count, body, repeat(","))) == {commas}
@@ -148,7 +150,7 @@ def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows
 
 
 def _read_csv(name: str, lines: Sequence[str], before: int) -> Iterator[list[str]]:
-    """``before``: lines of the file before these."""
+    """Reads lines by the csv module. ``before``: lines of the file before these."""
     reader = csv.reader(lines, skipinitialspace=True)
     try:
         yield from reader
@@ -166,7 +168,7 @@ def _csv_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> _Rows:
 
 
 def parse_times(texts: Sequence[str]) -> tuple[Times, Mask]:
-    """Instants, and which of them could be read."""
+    """Returns instants, and which of them could be read."""
     known = np.ones(len(texts), np.bool_)
     if "".join(texts).translate(_DIGITS) == _WHOLE_SECONDS * len(texts):
         try:
@@ -185,7 +187,7 @@ def parse_times(texts: Sequence[str]) -> tuple[Times, Mask]:
 
 
 def parse_prices(texts: Sequence[str | bytes], may_be_empty: bool) -> tuple[Prices, Mask, Mask]:
-    """Prices, which of them could be read, and which rows list a price at all."""
+    """Returns prices, which of them could be read, and which rows list a price at all."""
     known = np.ones(len(texts), np.bool_)
     listed = np.ones(len(texts), np.bool_)
     try:

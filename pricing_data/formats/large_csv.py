@@ -1,9 +1,9 @@
-"""Large price files of plain CSV, read by pandas: in two thirds of the time and half of the memory of lines.
+"""Reads large plain CSV price files by pandas: two thirds of the time and half of the memory of lines.
 
 Plain is ASCII without quotes, where no field begins with a space, every line ends with a newline and has as
-many fields as the header, and every time is written ``2016-06-01T00:00:00Z``; so are price files as good as
-always. All else is read by ``csv_columns.py``, which names the lines that are flawed. Both answer the same.
-Refuses to know what columns are called.
+many fields as the header, and every time is written ``2016-06-01T00:00:00Z``; price files nearly always are.
+All else is read by ``csv_columns.py``, which names the lines that are flawed. Both give the same result. Does
+not know what columns are called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pricing_data.formats.quality import Ints, Mask
 from pricing_data.model.market import Prices, Times
 
 LARGE: Final = 20 * 2**20
-"""Bytes, unpacked: of such a file pandas saves as much time as it takes to load."""
+"""Bytes, unpacked: at this size pandas saves as much time as it takes to load."""
 _NOT_PLAIN: Final = (b'"', b", ", b"\n ", b"\r", b"\0", b"\x0b", b"\x0c", b"\x1c", b"\x1d", b"\x1e")
 """Quotes, spaces that the csv module skips, and what else ends a line of text."""
 _TIME: Final = b"0000-00-00T00:00:00Z"
@@ -31,7 +31,7 @@ _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 class Holds(StrEnum):
-    """What a column is read for, as a type of pandas. Fixed bytes make no object for each field.
+    """Says what a column is read for, as a type of pandas. Fixed bytes make no object for each field.
 
     They cut off what is longer, so a column is read one byte wider than its fields may be.
     """
@@ -45,7 +45,7 @@ class Holds(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargeTable(CsvTable):
-    """A plain file. ``columns`` has none that hold nothing."""
+    """Holds a plain file. ``columns`` has none that hold nothing."""
 
     def encode_column(self, name: str) -> tuple[Sequence[str], Ints]:
         import pandas as pd
@@ -65,10 +65,10 @@ class LargeTable(CsvTable):
 
 
 def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = LARGE) -> CsvTable:
-    """Reads a price file; ``holds`` says of each column that may be asked for what it is read for.
+    """Reads a price file; ``holds`` gives the type of each column that may be requested.
 
-    A file of ``large`` bytes is read by pandas if it is plain. Raises TraceError where it cannot be read,
-    and as ``Table.parse``.
+    A file of ``large`` bytes is read by pandas if it is plain. Raises TraceError where it cannot be read, and
+    as ``CsvTable.parse``.
     """
     content = read_content(path, name, A_PRICE_FILE)
     columns = _plain_columns(content, name, holds) if len(content) >= large else None
@@ -80,7 +80,9 @@ def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = L
 
 
 def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Mapping[str, Any] | None:
-    """Times in seconds since 1970, prices as bytes, names as categories; None where the file is not plain."""
+    """Returns times in seconds since 1970, prices as bytes, names as categories; None where the file is not
+    plain.
+    """
     header_ends = content.find(b"\n")
     if header_ends < 0 or not content.isascii() or any(odd in content for odd in _NOT_PLAIN):
         return None
@@ -133,5 +135,5 @@ def _parse_moments(fields: Any) -> Times | None:
 
 
 def _untruncated(fields: Any) -> Any | None:
-    """The fields; None where one may be longer than what was read of it."""
+    """Returns the fields; None where one may be longer than what was read of it."""
     return fields if np.strings.str_len(fields).max(initial=0) < fields.itemsize else None

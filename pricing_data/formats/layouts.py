@@ -1,6 +1,6 @@
-"""The layouts of recorded price files: which column means what, and which market a row speaks of.
+"""Defines the layouts of recorded price files: which column means what, and which market a row is about.
 
-Refuses to open files. A layout is recognised by its header alone; further columns may be there.
+Opens no files. A layout is recognised by its header alone; further columns may be there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pricing_data.model.market import Market
 
 
 class Semantics(StrEnum):
-    """What a row of the file says about the time between rows."""
+    """Says what a row of the file means for the time between rows."""
 
     EVENT_STREAM = "event stream"
     """The price changed at that instant and holds until the next row."""
@@ -25,7 +25,10 @@ class Semantics(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One kind of file. ``identity``: the columns that name a market, in the order ``market`` takes them."""
+    """Describes one kind of file.
+
+    ``identity``: columns that name a market, in the order ``market`` takes them.
+    """
 
     time: str
     identity: tuple[str, ...]
@@ -51,7 +54,7 @@ def _aws_market(region: str, zone: str, instance_type: str) -> Market:
 
 
 def _aws_by_zone_id(zone_id: str, instance_type: str) -> Market:
-    """The region is spelled out from the id ("apne1-az4" is in ap-northeast-1)."""
+    """Spells the region out from the id ("apne1-az4" is in ap-northeast-1)."""
     match = _ZONE_ID.fullmatch(zone_id)
     if match is None:
         return Market("aws", zone_id.partition("-")[0], zone_id, instance_type)
@@ -67,11 +70,13 @@ _AWS_LABELS: Final = {
     "us-east": "us-east-1",
     "us-west": "us-west-1",
 }
-"""What AWS's public price page calls the regions that are older than their names."""
+"""Names that AWS's public price page uses for regions older than their names."""
 
 
 def _aws_by_label(label: str, instance_type: str) -> Market:
-    """The page has one price for a region (or for a local zone, which it calls a region)."""
+    """Names a market by the page's label: it has one price for a region (or a local zone, which it calls
+    one).
+    """
     region = _AWS_LABELS.get(label, label)
     return Market("aws", region, region, instance_type)
 
@@ -146,5 +151,5 @@ LAYOUTS: Final = (
 
 
 def recognise_layout(header: Sequence[str]) -> Layout | None:
-    """The layout whose columns are all in ``header``; None where there is none."""
+    """Returns the layout whose columns are all in ``header``; None where there is none."""
     return next((layout for layout in LAYOUTS if set(layout.columns) <= set(header)), None)

@@ -1,8 +1,8 @@
-"""Which rows of a price file can be believed, and what is said about the others.
+"""Judges which rows of a price file can be believed, and reports what is wrong with the others.
 
-Pure: arrays in, arrays and findings out. Refuses to know files, formats or clouds, and refuses to repair:
-a row is used as it stands or it is quarantined, never bent into shape. The one liberty taken is order:
-rows that stand out of order within their market are sorted in, and that is a finding too.
+Pure: arrays in, arrays and findings out. Knows no files, formats or clouds, and repairs nothing: a row is
+used as it is or it is quarantined, never altered. The one exception is order: rows that are out of order
+within their market are sorted in, and that is a finding too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ EXAMPLES_KEPT: Final = 5
 NO_FIRST: Final = int(np.iinfo(np.int64).max)
 NO_LAST: Final = int(np.iinfo(np.int64).min)
 ABSURD_USD_HOUR: Final = 1000.0
-"""Several times what the dearest instance of any cloud has ever been listed at."""
+"""Several times the list price of the dearest instance of any cloud so far."""
 
 
 class Flaw(StrEnum):
-    """What was noticed about a row."""
+    """Names what was noticed about a row."""
 
     FIELDS = "wrong number of fields"
     TIME = "unreadable time"
@@ -58,7 +58,7 @@ class Flaw(StrEnum):
 
     @property
     def is_quarantining(self) -> bool:
-        """Whether such a row is kept out of the series."""
+        """Returns whether such a row is kept out of the series."""
         return self not in _KEPT
 
 
@@ -74,7 +74,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FlawFinding:
-    """``count`` rows share this flaw; the first few of them are shown."""
+    """Reports that ``count`` rows share this flaw; the first few of them are shown."""
 
     kind: Flaw
     count: int
@@ -83,7 +83,7 @@ class FlawFinding:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows:
-    """Parsed rows in file order, column by column, all of shape (n,).
+    """Holds parsed rows in file order, column by column, all of shape (n,).
 
     ``codes`` number the markets from 0. ``listed`` is False where the source said that the market had no
     price at that moment; the price of such a row is 0.
@@ -98,7 +98,7 @@ class ParsedRows:
 
 @dataclass(frozen=True, slots=True)
 class MarketSteps:
-    """The believed rows of one market: its price steps, and when it was seen to be gone again."""
+    """Holds the believed rows of one market: its price steps, and when it was seen to be gone again."""
 
     series: Series
     delisted: Times
@@ -106,7 +106,7 @@ class MarketSteps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
-    """What became of the rows: each is used, counted here, or on a line with a quarantining flaw.
+    """Accounts for all rows: each is used, counted here, or on a line with a quarantining flaw.
 
     Arrays are by market code, (m,): m is above the highest code.
     """
@@ -120,30 +120,30 @@ class SortedRows:
     duplicates: Ints
     unlisted: Ints
     first: Ints
-    """Time of the first believed row, in seconds; of a market without one, the highest number."""
+    """Time of the first believed row, in seconds; the highest number for a market without one."""
     last: Ints
-    """Time of the last one; of a market without one, the lowest number."""
+    """Time of the last one; the lowest number for a market without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRow:
-    """A row of an answer, or a line of a file, that says nothing anybody understands."""
+    """Holds a row of an answer, or a line of a file, that could not be understood."""
 
     reason: Flaw
     text: str
-    """As it came, after what is wrong with it where ``reason`` alone does not tell."""
+    """The row as it came, after what is wrong with it where ``reason`` alone does not say."""
     line: int = 0
     """Counted from 1; 0 where it is no line of a file."""
 
 
 def make_finding(kind: Flaw, lines: Iterable[int], text_of: Callable[[int], str]) -> FlawFinding:
-    """Count ``lines`` and quote the first of them."""
+    """Counts ``lines`` and quotes the first of them."""
     ordered = sorted(lines)
     return FlawFinding(kind, len(ordered), tuple(Example(n, text_of(n)) for n in ordered[:EXAMPLES_KEPT]))
 
 
 def sort_rows(rows: ParsedRows, silence_s: int | None = None) -> SortedRows:
-    """Quarantine what cannot be believed, order the rest, and keep the rows that change a price.
+    """Quarantines what cannot be believed, orders the rest, and keeps the rows that change a price.
 
     A market without a row for more than ``silence_s`` gets a finding; None where rows are not due. What
     becomes of a row depends on rows of its own market alone.
@@ -214,9 +214,9 @@ def _drop_rows(rows: ParsedRows, some: Mask) -> ParsedRows:
 
 
 def _out_of_order(rows: ParsedRows, by_market: npt.NDArray[np.intp]) -> Mask:
-    """Rows with an earlier time than some row of their market that stands before them in the file.
+    """Returns rows with an earlier time than some row of their market before them in the file.
 
-    ``by_market``: the rows' places, by market and then as in the file.
+    ``by_market``: the rows' positions, by market and then as in the file.
     """
     late = np.zeros(len(rows.times), dtype=np.bool_)
     if len(late) == 0:
@@ -229,7 +229,7 @@ def _out_of_order(rows: ParsedRows, by_market: npt.NDArray[np.intp]) -> Mask:
 
 
 def _first_of_moment(rows: ParsedRows) -> Ints:
-    """For each row, the index of the first row of the same market and moment. Rows are ordered."""
+    """Returns, for each row, the index of the first row of the same market and moment. Rows are ordered."""
     index = np.arange(len(rows.lines))
     repeats = np.zeros(len(index), dtype=np.bool_)
     repeats[1:] = (np.diff(rows.codes) == 0) & (np.diff(rows.times) == 0)
@@ -241,7 +241,7 @@ def _same_price(rows: ParsedRows, other: Ints) -> Mask:
 
 
 def _price_changes(rows: ParsedRows) -> Mask:
-    """False for heartbeats: the market's row before says the same."""
+    """Returns False for heartbeats: the market's row before says the same."""
     changed = np.ones(len(rows.lines), dtype=np.bool_)
     before = np.maximum(np.arange(len(changed)) - 1, 0)
     changed[1:] = ((rows.codes != rows.codes[before]) | ~_same_price(rows, before))[1:]

@@ -1,8 +1,8 @@
-"""Recorded files of what is not a price: eviction bands, on-demand prices, instance types.
+"""Reads recorded files of other facts than prices: eviction bands, on-demand prices, instance types.
 
-As in price files the columns tell what a file is. What says no date needs one from outside, for a fact
-without a date cannot be told from a newer one. Refuses to guess: a type whose name says that it has GPUs,
-in a file that does not say how many, is not taken.
+As in price files the columns tell what a file is. A fact without a date cannot be told from a newer one, so a
+file without dates needs one from outside. Does not guess: it rejects a type whose name implies GPUs in a file
+that does not say how many.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MONTH_S: Final = 30 * 24 * HOUR_S
 _BANDS: Final = {"0": (0.0, 0.05), "1": (0.05, 0.1), "2": (0.1, 0.15), "3": (0.15, 0.2), "4": (0.2, 1.0)}
 """AWS's Spot Advisor numbers its bands so: shares of instances interrupted in the month behind."""
 _WITH_GPUS: Final = {"aws": re.compile(r"(p|g|gr|cg|dl)\d"), "azure": re.compile(r"Standard_N")}
-"""How the names of types begin that have GPUs (or may have)."""
+"""Matches the beginnings of names of types that have GPUs (or may have)."""
 _NO_GPUS: Final = frozenset({"machine_type", "cpu", "ram", "local-ssd", "type"})
-"""All other columns of GCP's table count GPUs, and are called after them."""
+"""All other columns of GCP's table count GPUs, and are named after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactLayout:
-    """One kind of file. ``read``: a row, and the date given -> a fact; None: of another product than Linux.
+    """Describes one kind of file. ``read`` makes a fact of a row and the given date.
 
-    It raises ValueError where the row says nothing that can be understood.
+    None: a row about another product than Linux. It raises ValueError where the row cannot be understood.
     """
 
     columns: tuple[str, ...]
@@ -44,7 +44,7 @@ class FactLayout:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file says; ``rows_read = facts + unreadable + rows_left_out``."""
+    """Holds what a file says; ``rows_read = facts + unreadable + rows_left_out``."""
 
     rates: tuple[Rate, ...]
     list_prices: tuple[ListPrice, ...]
@@ -53,7 +53,7 @@ class Facts:
     rows_left_out: int
 
     def as_batches(self, source: str, observed: Instant) -> tuple[RateBatch | OnDemandBatch | TypeBatch, ...]:
-        """Those that are not empty."""
+        """Returns the batches that are not empty."""
         return (
             *((RateBatch(source, self.rates),) if self.rates else ()),
             *((OnDemandBatch(source, self.list_prices, observed),) if self.list_prices else ()),
@@ -62,7 +62,7 @@ class Facts:
 
 
 def read_facts(table: CsvTable, layout: FactLayout, as_of: Instant) -> Facts:
-    """Every row of ``table``. ``as_of``: the date of what has none."""
+    """Reads every row of ``table``. ``as_of``: the date of facts without one."""
     found: list[Fact] = []
     odd: list[UnreadableRow] = list(table.unreadable_rows({Flaw.FIELDS: table.misshapen}))
     left_out = 0
@@ -107,7 +107,7 @@ def _parse_aws_type(row: _Row, _: Instant) -> TypeRow:
 
 
 def _type_parser(cloud: str, name: str, vcpus: str, memory: str) -> Callable[[_Row, Instant], TypeRow]:
-    """Of a table with these columns, which says nothing of GPUs."""
+    """Returns a parser for a table with these columns, which says nothing of GPUs."""
 
     def parse_type(row: _Row, _: Instant) -> TypeRow:
         if _WITH_GPUS[cloud].match(row[name]):
@@ -141,5 +141,5 @@ FACT_LAYOUTS: Final = (
 
 
 def recognise_facts(header: Sequence[str]) -> FactLayout | None:
-    """The layout whose columns are all in ``header``; None where there is none."""
+    """Returns the layout whose columns are all in ``header``; None where there is none."""
     return next((layout for layout in FACT_LAYOUTS if set(layout.columns) <= set(header)), None)

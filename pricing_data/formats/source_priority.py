@@ -1,12 +1,12 @@
-"""Where several sources speak of one market, which of them is believed when.
+"""Decides which of several sources about one market is believed when.
 
-A rule for reading: nothing is thrown away for it, and it looks at what the sources say, never at which
-came first. A source that says when prices changed goes before one that polled; exact times go before
-approximate ones; then who has more rows; then the name. A source is silent where it has no rows: before
-its first one, after its last one and, where it is an event stream of AWS's, from any row that is followed by
-none for two days: AWS repeats every price about daily, at auction as today, however flat it is. The other
-clouds' event streams are price lists: what they said holds until they say something else. Only where a source
-is silent is the next one listened to.
+This is a rule for reading: nothing is discarded for it, and it depends on what the sources say, never on
+which came first. A source that says when prices changed goes before one that polled; exact times go before
+approximate ones; then the source with more rows; then the name. A source is silent where it has no rows:
+before its first one, after its last one and, where it is an event stream of AWS's, from any row that is
+followed by none for two days. AWS repeats every price about daily, at auction as today, however flat it is.
+The other clouds' event streams are price lists: what they said holds until they say something else. The next
+source counts only where the one before it is silent.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pricing_data.model.units import HOUR_S
 SILENCE_S: Final = 48 * HOUR_S
 """AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
 REPEATS: Final = "aws"
-"""The cloud whose event streams repeat each price about daily, so that silence says something."""
+"""The cloud whose event streams repeat each price about daily, so that silence means something."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceClaim:
-    """What one source says of one market; ``prices`` are NaN where it was no longer listed."""
+    """Holds what one source says of one market; ``prices`` are NaN where it was no longer listed."""
 
     source: str
     semantics: Semantics
@@ -38,14 +38,14 @@ class SourceClaim:
     times: Times
     prices: Prices
     repeats: bool = True
-    """Whether it would have repeated a price that had not changed, were it an event stream."""
+    """Whether it would have repeated an unchanged price, were it an event stream."""
 
     @property
     def source_rank(self) -> tuple[bool, bool, int, str]:
         return rank_source(self.source, self.semantics, self.approximate, len(self.times))
 
     def covered_times(self, times: Times) -> Mask:
-        """Which of ``times`` lie where this source is not silent."""
+        """Returns which of ``times`` lie where this source is not silent."""
         begins = np.ones(len(self.times), np.bool_)
         if self.semantics is Semantics.EVENT_STREAM and self.repeats:
             begins[1:] = np.diff(self.times) > SILENCE_S
@@ -60,23 +60,23 @@ class SourceClaim:
 def rank_source(
     source: str, semantics: Semantics, approximate: bool, rows: int
 ) -> tuple[bool, bool, int, str]:
-    """Sorts the source to be believed first."""
+    """Returns a key that sorts the source to be believed first."""
     return semantics is Semantics.POLLED, approximate, -rows, source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedSeries:
-    """The rows that are believed, in order of time, and which of the claims each is from."""
+    """Holds the rows that are believed, in order of time, and which of the claims each is from."""
 
     claims: tuple[SourceClaim, ...]
-    """By rank."""
+    """Sorted by rank."""
     times: Times
     prices: Prices
     by: Ints
 
 
 def merge_claims(claims: Sequence[SourceClaim]) -> MergedSeries:
-    """One account of a market out of several; none of the claims is without rows."""
+    """Merges several claims about a market into one series; none of the claims is without rows."""
     ranked = tuple(sorted(claims, key=lambda claim: claim.source_rank))
     kept = []
     for place, claim in enumerate(ranked):
@@ -92,7 +92,7 @@ def merge_claims(claims: Sequence[SourceClaim]) -> MergedSeries:
 
 
 def drop_repeats(times: Times, prices: Prices) -> tuple[Times, Prices]:
-    """Without the rows that repeat the price before, nor those that say the market was no longer listed."""
+    """Drops the rows that repeat the price before, and those that say the market was no longer listed."""
     if len(times) == 0:
         return times, prices
     gone = np.isnan(prices)

@@ -1,8 +1,8 @@
-"""Recorded price files -> price steps per market.
+"""Reads recorded price files into price steps per market.
 
-Parsing only: which columns mean what. Which rows can be believed is ``quality.py``'s business, and what a
-price does to anybody is nobody's here. The layout is told by the header (``layouts.py``), never by the
-file's name; CSV in UTF-8, plain or gzipped. Times without a zone are UTC.
+Parses only: which columns mean what. ``quality.py`` decides which rows can be believed, and nothing here
+knows what a price is used for. The header tells the layout (``layouts.py``), never the file's name; CSV in
+UTF-8, plain or gzipped. Times without a zone are UTC.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ HOLDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Prices of many markets from one source, and how much of the source could be used.
+    """Holds prices of many markets from one source, and how much of the source could be used.
 
     ``rows_read = rows_used + rows_heartbeat + rows_duplicate + rows_unlisted + rows_quarantined +
-    rows_left_out``. Heartbeats repeat their market's price, duplicates repeat a row, unlisted rows say
-    that the market had no price, rows left out belong to markets (or products) nobody asked for.
+    rows_left_out``. Heartbeats repeat their market's price, duplicates repeat a row, unlisted rows say that
+    the market had no price, rows left out belong to markets (or products) that were not requested.
     """
 
     label: str
@@ -64,7 +64,7 @@ class Recording:
     rows_left_out: int
     first: Instant
     last: Instant
-    """The last row that was understood, heartbeats included: what is known reaches until here."""
+    """The last row that was understood, heartbeats included: knowledge ends here."""
 
     @property
     def history(self) -> PriceHistory:
@@ -73,10 +73,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedFile:
-    """A price file sorted out: any choice of its markets is a Recording, without reading it again.
+    """Holds a sorted price file: any choice of its markets is a Recording, without reading it again.
 
     ``times`` and ``prices`` hold the steps of one market after the other, until ``ends`` of each; so does
-    ``delisted`` until ``delisted_ends``. Arrays but these three are of shape (m,), by place in ``markets``.
+    ``delisted`` until ``delisted_ends``. Arrays but these three are of shape (m,), by position in
+    ``markets``.
     """
 
     label: str
@@ -88,20 +89,20 @@ class SortedFile:
     delisted: Times
     delisted_ends: quality.Ints
     taken: quality.Ints
-    """Rows that are not of another product, readable or not."""
+    """Rows that are not about another product, readable or not."""
     used: quality.Ints
     heartbeats: quality.Ints
     duplicates: quality.Ints
     unlisted: quality.Ints
     first: Times
-    """Of believed rows; ``quality.NO_FIRST`` and ``NO_LAST`` where a market has none."""
+    """Times of believed rows; ``quality.NO_FIRST`` and ``NO_LAST`` where a market has none."""
     last: Times
     flaws: Mapping[Flaw, Mapping[int, FlawFinding]]
-    """By place in ``markets``; ``NO_MARKET`` for lines that name none."""
+    """By position in ``markets``; ``NO_MARKET`` for lines that name none."""
     rows_read: int
 
     def pick_markets(self, only: Filter | None, *, generated: bool = False) -> Recording:
-        """Returns the recording of the markets that ``only`` picks; None: of all.
+        """Returns the recording of the markets that ``only`` picks; None picks all.
 
         Raises TraceError where these have no price, NoSuchMarket where the file has no row of them.
         """
@@ -141,7 +142,7 @@ class SortedFile:
         )
 
     def _merge_findings(self, places: Sequence[int]) -> tuple[FlawFinding, ...]:
-        """Of these markets together, and of lines that name none."""
+        """Returns findings of these markets together, and of lines that name none."""
         found = []
         for flaw, by_market in self.flaws.items():
             parts = [by_market[place] for place in (NO_MARKET, *places) if place in by_market]
@@ -154,7 +155,7 @@ class SortedFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawRows:
-    """All rows of a price file as they stand, before anything is judged or left out for being a repetition.
+    """Holds all rows of a price file as they are, before any is judged or dropped as a repetition.
 
     ``rows_read = len(rows.lines) + unreadable lines + rows_left_out``.
     """
@@ -165,18 +166,18 @@ class RawRows:
     rows: quality.ParsedRows
     """The rows that say a market, a time and a price (or that there is none)."""
     approximate: Mask
-    """Which of these say that their time is approximate."""
+    """Rows whose time is approximate, as they say."""
     unreadable: Mapping[Flaw, quality.Ints]
-    """The lines that do not, by what is wrong with them."""
+    """Other lines, by what is wrong with them."""
     lines: Sequence[str]
-    """The file; line n of it is ``lines[n - 1]``."""
+    """The file; its line n is ``lines[n - 1]``."""
     rows_read: int
     rows_left_out: int
-    """Of markets nobody asked for, or of products other than Linux."""
+    """Rows of markets that were not requested, or of products other than Linux."""
     taken_lines: quality.Ints
-    """The others, readable or not, ascending."""
+    """The other lines, readable or not, ascending."""
     taken_codes: quality.Ints
-    """Their markets, as places in ``markets``."""
+    """Their markets, as positions in ``markets``."""
 
     @property
     def semantics(self) -> Semantics:
@@ -186,16 +187,16 @@ class RawRows:
 def read_trace(
     path: Path | str, *, only: Filter | None = None, label: str | None = None, generated: bool = False
 ) -> Recording:
-    """Read a recorded price file; ``only`` picks markets, ``label`` is what people are shown as its name.
+    """Reads a recorded price file; ``only`` picks markets, ``label`` is the name shown to users.
 
-    Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read
-    as a price file at all, or holds no usable row.
+    Bad rows are quarantined and reported as findings. Raises TraceError where the file cannot be read as a
+    price file at all, or holds no usable row.
     """
     return sort_markets(read_rows(path, only=only, label=label)).pick_markets(only, generated=generated)
 
 
 def sort_markets(raw: RawRows) -> SortedFile:
-    """Judge and order all rows of a file, market by market."""
+    """Judges and orders all rows of a file, market by market."""
     silence_s = SILENCE_S if raw.semantics is Semantics.EVENT_STREAM else None
     result = quality.sort_rows(raw.rows, silence_s=silence_s)
     flawed = {**raw.unreadable, **result.flaws, Flaw.APPROXIMATE: raw.rows.lines[raw.approximate]}
@@ -230,7 +231,9 @@ def sort_markets(raw: RawRows) -> SortedFile:
 
 
 def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int, FlawFinding]:
-    """The lines ``where`` with a flaw, by the place of their market; by ``NO_MARKET`` where none is told."""
+    """Finds the lines ``where`` with a flaw, by the position of their market; ``NO_MARKET`` where none is
+    named.
+    """
 
     def text_of(line: int) -> str:
         return raw.lines[line - 1]
@@ -248,7 +251,7 @@ def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int,
 
 
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
-    """Read a recorded price file without judging its rows. Raises TraceError where it is no price file."""
+    """Reads a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
     return price_rows(read_table(Path(path), name, HOLDS), name, only=only, label=label)
 
@@ -256,7 +259,7 @@ def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None
 def price_rows(
     table: CsvTable, name: str, *, only: Filter | None = None, label: str | None = None
 ) -> RawRows:
-    """The same of a file called ``name`` that is in memory."""
+    """Reads the same from a file called ``name`` that is in memory."""
     layout = recognise_layout(table.header)
     if layout is None:
         known = "; or ".join(",".join(layout.columns) for layout in LAYOUTS)
@@ -282,7 +285,7 @@ def price_rows(
 
 
 def _list_markets(table: CsvTable, layout: Layout) -> tuple[list[Market], quality.Ints]:
-    """The markets of the file, and each row's place in that list."""
+    """Returns the markets of the file, and each row's position in that list."""
     codes = np.zeros(len(table.numbers), np.int64)
     columns = [table.encode_column(name) for name in layout.identity]
     for texts, places in columns:
@@ -293,7 +296,7 @@ def _list_markets(table: CsvTable, layout: Layout) -> tuple[list[Market], qualit
 
 
 def _is_linux(table: CsvTable, layout: Layout) -> Mask:
-    """AWS prices several operating systems in one stream; only Linux is ours."""
+    """Returns Linux rows: AWS prices several operating systems in one stream."""
     if "product" not in table.header or layout.semantics is Semantics.POLLED:
         return np.ones(len(table.numbers), np.bool_)
     return table.is_in("product", _AWS_PRODUCTS)
@@ -308,7 +311,7 @@ def _approximate_lines(table: CsvTable, taken: Mask) -> quality.Ints:
 def _parse_rows(
     table: CsvTable, layout: Layout, codes: quality.Ints, taken: Mask
 ) -> tuple[dict[Flaw, quality.Ints], quality.ParsedRows]:
-    """The lines that do not parse, and the taken rows that do."""
+    """Returns the lines that do not parse, and the taken rows that do."""
     polled = layout.semantics is Semantics.POLLED
     times, time_known = table.read_times(layout.time, taken)
     prices, price_known, listed = table.read_prices(layout.price, taken, may_be_empty=polled)

@@ -1,4 +1,4 @@
-"""The store's folder: what is committed, what is being written, who may look.
+"""Manages the store's folder: what is committed, what is being written, and the locks.
 
     <root>/cloud=aws/region=us-east-1/month=2016-05/rows.parquet         believed rows of one month
                                                     quarantine.parquet   the others, with reasons
@@ -7,9 +7,9 @@
 
 Files appear by renaming, whole. The commit of a batch is one rename, of its folder in ``incoming``; a killed
 process leaves nothing before it, and after it all that is needed to merge the batch. Two locks, both freed by
-the system when their process dies: ``lock_for_merging`` is shared by readers and held alone by whoever
-merges, so nobody sees half a batch; ``new_batch_folder`` is shared by whoever fills a folder, so that what a
-dead process was filling can be told from what a live one is. Refuses to know what is in the files.
+the system when their process dies: ``merging`` is shared by readers and held alone by a merging process, so
+no reader sees half a batch; ``writing`` is shared by every process that fills a folder, so that the folder of
+a dead process can be told from that of a live one. Does not know what is in the files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITING: Final = ".writing"
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionKey:
-    """A month of a region: the unit in which rows are kept and merged."""
+    """Names a month of a region: the unit in which rows are kept and merged."""
 
     cloud: str
     region: str
@@ -44,19 +44,22 @@ class PartitionKey:
 
     @property
     def folder(self) -> str:
-        """Relative to the root. Whatever the names are, it has three levels and stays inside."""
+        """Returns a path relative to the root.
+
+        Whatever the names are, it has three levels and stays inside.
+        """
         return (
             f"cloud={_path_part(self.cloud)}/region={_path_part(self.region)}/month={_path_part(self.month)}"
         )
 
     @property
     def flat_name(self) -> str:
-        """As one name, for a file in ``incoming``."""
+        """Returns it as one name, for a file in ``incoming``."""
         return self.folder.replace("/", ",")
 
 
 def _path_part(text: str) -> str:
-    """``text`` as a part of a path, never the same for two texts."""
+    """Returns ``text`` as a part of a path, never the same for two texts."""
     part = quote(text, safe="")
     if len(part) <= _NAME_LENGTH:
         return part
@@ -65,7 +68,7 @@ def _path_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
-    """Where the store's files are below ``root``; it writes none of them."""
+    """Knows where the store's files are below ``root``; it writes none of them."""
 
     root: Path
 
@@ -77,32 +80,32 @@ class StoreFolder:
         return self.root / place.folder
 
     def month_files(self, name: str, cloud: str | None = None, region: str | None = None) -> tuple[Path, ...]:
-        """The files called ``name`` of every month, by cloud, region and month."""
+        """Returns the files called ``name`` of every month, by cloud, region and month."""
         clouds = "cloud=*" if cloud is None else f"cloud={_path_part(cloud)}"
         regions = "region=*" if region is None else f"region={_path_part(region)}"
         return tuple(sorted(self.root.glob(f"{clouds}/{regions}/month=*/{name}")))
 
     def months_since(self, cloud: str, region: str, since: Instant) -> tuple[Path, ...]:
-        """The folders of a region's months from that of ``since`` on."""
+        """Returns the folders of a region's months from that of ``since`` on."""
         first = f"month={format_instant(since)[:7]}"
         found = {file.parent for name in (ROWS, QUARANTINE) for file in self.month_files(name, cloud, region)}
         return tuple(sorted(folder for folder in found if folder.name >= first))
 
     def committed_entries(self) -> tuple[Path, ...]:
-        """Batches that are committed and not merged."""
+        """Returns batches that are committed and not merged."""
         if not self.incoming.is_dir():
             return ()
         return tuple(sorted(path for path in self.incoming.iterdir() if path.suffix != _WRITING))
 
     @contextmanager
     def lock_for_reading(self) -> Iterator[None]:
-        """While this lasts nothing is merged."""
+        """Prevents merging while it lasts."""
         with self._hold_lock("merging", fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def lock_for_merging(self) -> Iterator[None]:
-        """While this lasts nobody else reads or merges."""
+        """Prevents any other reading or merging while it lasts."""
         with self._hold_lock("merging", fcntl.LOCK_EX):
             yield
 
@@ -115,7 +118,7 @@ class StoreFolder:
 
     @contextmanager
     def new_batch_folder(self) -> Iterator[Path]:
-        """A folder to fill; ``commit`` it before this ends, or it goes away."""
+        """Provides a folder to fill; ``commit`` it before this ends, or it goes away."""
         with self._hold_lock("writing", fcntl.LOCK_SH):
             folder = self.incoming / (uuid.uuid4().hex + _WRITING)
             folder.mkdir(parents=True)
@@ -125,7 +128,7 @@ class StoreFolder:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, folder: Path) -> Path:
-        """From now on the batch in ``folder`` is part of the store. Its files are on the disk already."""
+        """Makes the batch in ``folder`` a part of the store. Its files are on the disk already."""
         sync_folder(folder)
         entry = folder.with_suffix("")
         folder.rename(entry)
@@ -133,7 +136,7 @@ class StoreFolder:
         return entry
 
     def remove_abandoned(self) -> None:
-        """Remove what dead processes had begun to write; not while anybody is writing."""
+        """Removes what dead processes had begun to write; not while any process is writing."""
         if not self.incoming.is_dir():
             return
         with (self.root / "writing.lock").open("w") as lock:
@@ -146,7 +149,7 @@ class StoreFolder:
 
 
 def staged_files(entry: Path) -> dict[str, list[str]]:
-    """The folders that an entry is to be merged into, and the names of its files for each."""
+    """Returns the folders that an entry is to be merged into, and the names of its files for each."""
     found: dict[str, list[str]] = {}
     for path in sorted(entry.iterdir()):
         flat, _, name = path.name.rpartition(",")
@@ -155,13 +158,13 @@ def staged_files(entry: Path) -> dict[str, list[str]]:
 
 
 def replace_file(new: Path, old: Path) -> None:
-    """Put ``new`` where ``old`` is, whole and to stay."""
+    """Puts ``new`` where ``old`` is, whole and durably."""
     os.replace(new, old)
     sync_folder(old.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in ``folder`` on the disk."""
+    """Flushes the names in ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Our own exports, Parquet and CSV -> the batches they were written from: one for each source and semantics.
+"""Reads our own exports, Parquet and CSV, back into batches: one for each source and semantics.
 
-Refuses to judge rows. A Parquet file is read or refused as a whole; of a CSV file, which people may have
+Does not judge rows. A Parquet file is read or rejected as a whole; of a CSV file, which users may have
 edited, the lines that cannot be read are named and the others are taken.
 """
 
@@ -29,16 +29,16 @@ _AGAIN: Final = "Export it again."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Export:
-    """Rows column by column, shape (n,)."""
+    """Holds rows column by column, shape (n,)."""
 
     names: tuple[tuple[str, ...], ...]
     """Distinct (cloud, region, zone, instance type, source, semantics)."""
     columns: dict[str, Any]
-    """``code`` is a row's place among ``names``; the others are called as in the store."""
+    """``code`` is a row's position among ``names``; the others are called as in the store."""
     unreadable: tuple[UnreadableRow, ...] = ()
 
     def split_batches(self) -> Iterator[Batch]:
-        """The rows by source and semantics."""
+        """Yields the rows by source and semantics."""
         codes = self.columns["code"]
         kinds = sorted({name[4:] for name in self.names})
         for source, semantics in kinds:
@@ -59,7 +59,7 @@ class Export:
 
 
 def read_export_csv(table: CsvTable) -> Export:
-    """Of a CSV file whose header has all of ``frames.ROWS``."""
+    """Reads a CSV file whose header has all of ``frames.ROWS``."""
     times, time_known = parse_times(table.columns["time_utc"])
     observed, observed_known = parse_times(table.columns["observed_utc"])
     prices, price_known, listed = parse_prices(table.columns["price_usd_hour"], may_be_empty=True)
@@ -87,16 +87,16 @@ def read_export_csv(table: CsvTable) -> Export:
 
 
 def _drop_unused_names(export: Export) -> Export:
-    """Without names that no row has: they may be anything."""
+    """Drops names that no row has: they may be anything."""
     used, codes = np.unique(export.columns["code"], return_inverse=True)
     names = tuple(export.names[place] for place in used.tolist())
     return Export(names, {**export.columns, "code": codes}, export.unreadable)
 
 
 def read_export_parquet(path: Path) -> Export:
-    """Raises TraceError where it is not an export.
+    """Reads an exported Parquet file; raises TraceError where it is not an export.
 
-    One thread keeps the rows in the order in which they were sorted, so that nobody has to sort them again.
+    One thread keeps the rows in the order in which they were sorted, so that they need no sorting again.
     """
     names = ", ".join(_NAMES)
     texts = ", ".join(f"coalesce({name}::VARCHAR, '') AS {name}" for name in _NAMES)

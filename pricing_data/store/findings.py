@@ -1,10 +1,10 @@
-"""What is to be said about the rows of a store: counted by source and flaw, with the first few of each.
+"""Reports on the rows of a store: counted by source and flaw, with the first few of each.
 
-Counted by the database, over the files as they lie: nothing grows with the number of rows but the time it
-takes. A gap is a finding only where rows were due. AWS repeats its prices about daily; everybody else's
-event streams are price lists that change by the month, and a polled log says nothing until a price changes.
-A gap of AWS's is told apart by what else is known of that time: nobody recorded the region, the market was
-seen to be listed no longer, or others of the region were heard while this one was not.
+The database counts over the files as they are: nothing grows with the number of rows but the time it takes. A
+gap is a finding only where rows were due. AWS repeats its prices about daily; everybody else's event streams
+are price lists that change by the month, and a polled log says nothing until a price changes. A gap of AWS's
+is classified by what else is known of that time: nobody recorded the region, the market was seen to be no
+longer listed, or others of the region were recorded while this one was not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _DAY_S: Final = 86400
 _HEARD_WITHIN_H: Final = 26
-"""A region that somebody records has a row at least so often, whatever is the matter with one market."""
+"""A region that is being recorded has a row at least so often, even if one market has none."""
 _ROW: Final = "market := [cloud, region, zone, instance_type], time := time_s, price := price_usd_hour"
 _GAPS: Final = f"""
     WITH spoken AS (
@@ -70,7 +70,7 @@ _GAPS: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class StoreFinding:
-    """``count`` rows of ``source`` share this flaw; the first few of them are shown."""
+    """Reports that ``count`` rows of ``source`` share this flaw; the first few of them are shown."""
 
     source: str
     kind: Flaw
@@ -81,7 +81,10 @@ class StoreFinding:
 def collect_findings(
     database: DuckDBPyConnection, disk: StoreFolder, unreadable: Path
 ) -> tuple[StoreFinding, ...]:
-    """By source and kind; ``unreadable`` is the table of lines that are no rows, there or not."""
+    """Returns findings by source and kind.
+
+    ``unreadable`` is the table of unreadable lines; it need not exist.
+    """
     with database.cursor() as cursor:
         found = [
             *_line_findings(cursor, unreadable),
@@ -134,7 +137,7 @@ def _row_text(row: dict[str, Any]) -> str:
 
 
 def _merge_findings(found: Iterable[StoreFinding]) -> Iterable[StoreFinding]:
-    """One finding for each source and flaw: lines that are no rows may share both with rows."""
+    """Merges findings by source and flaw: unreadable lines may share both with rows."""
     merged: dict[tuple[str, Flaw], StoreFinding] = {}
     for one in found:
         before = merged.get((one.source, one.kind))

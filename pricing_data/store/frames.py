@@ -1,4 +1,4 @@
-"""The store's rows as people take them away: DataFrames, files, a catalogue.
+"""Converts the store's rows for users: DataFrames, files, a catalogue.
 
 The columns of ``PriceStore.frame()``, and of an exported file:
 
@@ -10,8 +10,8 @@ The columns of ``PriceStore.frame()``, and of an exported file:
     approximate      bool                whether the time is approximate
     observed_utc     datetime64[s, UTC]  when the row was seen, by us or by whoever recorded it
 
-Rows are sorted by market, then source, then time. All believed rows of all sources are there, heartbeats
-too; ``PriceStore.history`` says which of them rule.
+Rows are sorted by market, then source, then time. All believed rows of all sources are there, heartbeats too;
+``PriceStore.history`` says which of them rule.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_frame(
     since: Instant | None,
     until: Instant | None,
 ) -> pd.DataFrame:
-    """As the module says."""
+    """Returns the rows as a DataFrame with the columns above."""
     import pandas as pd
 
     files, where, values = select_rows(disk, markets, since, until)
@@ -80,7 +80,7 @@ def read_frame(
 def export_rows(
     database: DuckDBPyConnection, disk: StoreFolder, path: Path, markets: Collection[Market] | None
 ) -> int:
-    """Times are written as RFC 3339 in CSV and as timestamps (UTC) in Parquet."""
+    """Writes the rows to ``path``. Times are RFC 3339 in CSV and timestamps (UTC) in Parquet."""
     options = _FORMATS.get(path.suffix)
     if options is None:
         raise ExportRefused(str(path), f"a name that ends in {path.suffix!r}", ".csv, .csv.gz or .parquet")

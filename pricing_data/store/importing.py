@@ -1,8 +1,8 @@
-"""Files -> the store: recorded ones of every layout that is known, and exports of our own.
+"""Imports files into the store: recorded ones of every known layout, and exports of our own.
 
-A file is added in whole batches, one for each source it names, and each of its rows is accounted for.
-Refuses to judge: rows are the store's to believe or to set aside. Refuses to read a clock: ``now`` is only
-asked for so that a time to come can be told from one that was.
+A file is added in whole batches, one for each source it names, and each of its rows is accounted for. Judges
+nothing: the store believes rows or sets them aside. Reads no clock: ``now`` only serves to recognise times in
+the future.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _NONE: Final = AddedRows(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """``rows_read = added.new + added.known + added.quarantined + rows_left_out``."""
+    """Reports an import: ``rows_read = added.new + added.known + added.quarantined + rows_left_out``."""
 
     path: str
     sources: tuple[str, ...]
     rows_read: int
     added: AddedRows
     rows_left_out: int
-    """Of other products than Linux, or of markets nobody asked for."""
+    """Rows of other products than Linux, or of markets that were not requested."""
     first: Instant | None
     last: Instant | None
-    """Of the rows that name a time, believed or not; None where none does."""
+    """Times of the rows that name one, believed or not; None where none does."""
     list_prices: AddedRows = _NONE
-    """What became of on-demand prices, where rows state them beside spot prices."""
+    """Counts of on-demand prices, where rows state them beside spot prices."""
 
 
 def import_file(
@@ -71,10 +71,10 @@ def import_file(
     only: Filter | None = None,
     as_of: Instant | None = None,
 ) -> ImportedFile:
-    """Add a file to ``store``. Raises TraceError where it cannot be read as what it claims to be.
+    """Adds a file to ``store``. Raises TraceError where it cannot be read as what it claims to be.
 
-    ``source`` is what its rows are said to be from: by default "file", its folder's name and its own. Rows
-    of an export keep the sources they have. ``as_of``: since when a file of facts without dates holds.
+    ``source`` names where its rows are from: by default "file", its folder's name and its own. Rows of an
+    export keep the sources they have. ``as_of``: since when a file of facts without dates holds.
     """
     name, said = str(path), source or _source_name(path)
     if _first_bytes(path) == _PARQUET:
@@ -96,7 +96,7 @@ def import_file(
 
 
 def _source_name(path: Path) -> str:
-    """The file as a source, in one line."""
+    """Returns the file as a source, in one line."""
     resolved = path.resolve()
     text = f"file {resolved.parent.name}/{resolved.name}"
     return "".join(sign if sign.isprintable() else "?" for sign in text)
@@ -107,7 +107,7 @@ def _first_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(len(_PARQUET))
     except OSError:
-        return b""  # whoever reads it says what is wrong with it
+        return b""  # its reader will report what is wrong
 
 
 def _import_prices(store: PriceStore, raw: RawRows, table: CsvTable, said: str, now: Instant) -> ImportedFile:
@@ -123,7 +123,7 @@ def _import_prices(store: PriceStore, raw: RawRows, table: CsvTable, said: str, 
         approximate=raw.approximate,
     )
     seen = Instant(int(observed.max())) if len(observed) else now
-    listed = _list_prices(raw, table, observed)  # first: spot prices are held to them
+    listed = _list_prices(raw, table, observed)  # first, because spot prices are checked against them
     beside = store.add_on_demand(OnDemandBatch(said, listed, seen)) if listed else _NONE
     lines = table.unreadable_rows(raw.unreadable)
     added = store.add_prices(batch) + store.add_unreadable(UnreadableBatch(said, lines, seen))
@@ -140,12 +140,12 @@ def _import_prices(store: PriceStore, raw: RawRows, table: CsvTable, said: str, 
 
 
 def _list_prices(raw: RawRows, table: CsvTable, observed: Times) -> tuple[ListPrice, ...]:
-    """The on-demand prices of a polled log, each from when it was first seen."""
+    """Returns the on-demand prices of a polled log, each from when it was first seen."""
     if not raw.layout.on_demand:
         return ()
     place = np.searchsorted(table.numbers, raw.rows.lines)
     prices, known, listed = parse_prices(table.columns[raw.layout.on_demand], may_be_empty=True)
-    prices = np.where(known, prices, np.nan)  # which the store sets aside
+    prices = np.where(known, prices, np.nan)  # NaN: the store sets these aside
     told = np.flatnonzero(listed[place] & (raw.rows.times == observed))
     order = told[np.lexsort((raw.rows.times[told], raw.rows.codes[told]))]
     codes, times, prices = raw.rows.codes[order], raw.rows.times[order], prices[place][order]
@@ -160,9 +160,10 @@ def _list_prices(raw: RawRows, table: CsvTable, observed: Times) -> tuple[ListPr
 
 
 def _observed_times(raw: RawRows, now: Instant) -> Times:
-    """When the rows were seen: a poller says so; a stream of events was seen no earlier than its last one.
+    """Returns when the rows were seen.
 
-    Nothing was seen after ``now``: a row that claims to be from later was seen with the last one before.
+    A poller says so; a stream of events was seen no earlier than its last one. Nothing was seen after
+    ``now``: a row that claims to be from later was seen with the last one before.
     """
     times = raw.rows.times
     past = times[times <= now]

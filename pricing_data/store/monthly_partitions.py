@@ -1,7 +1,7 @@
-"""Rows that are committed -> the months they belong to.
+"""Merges committed rows into the months they belong to.
 
-Everything here may be killed between any two lines and done again: a month becomes what is known of it and
-what is to be added, settled together, and that is the same however often it is added.
+Everything here may be killed between any two lines and done again. A month becomes what is known of it and
+what is to be added, judged together, and that is the same however often it is added.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEW: Final = "new,"
 
 @dataclass(frozen=True, slots=True)
 class MonthCounts:
-    """Rows that a month did not have before."""
+    """Counts rows that a month did not have before."""
 
     new: int
     quarantined: int
@@ -44,13 +44,13 @@ class MonthCounts:
 
 @dataclass(frozen=True, slots=True)
 class MonthlyPartitions:
-    """The months of a store. Only whoever holds the disk's ``merging`` lock may merge or settle anew."""
+    """Manages a store's months. Only a holder of the ``merging`` lock may merge or judge again."""
 
     disk: StoreFolder
     database: DuckDBPyConnection
 
     def write_month(self, settled: JudgedRows, folder: Path, prefix: str) -> MonthCounts:
-        """Write the files of a month, those that are not empty."""
+        """Writes the files of a month, those that are not empty."""
         believed = settled.is_believed
         if believed.any():
             parquet.write_pool(self.database, folder / f"{prefix}{ROWS}", settled.pool.take_rows(believed))
@@ -61,7 +61,10 @@ class MonthlyPartitions:
         return MonthCounts(int(believed.sum()), int(np.sum(~believed)))
 
     def merge_entry(self, entry: Path, caps: Caps, settled: Mapping[str, MonthCounts]) -> MonthCounts:
-        """Merge a committed batch and remove it. What is for folders in ``settled`` was so by ``caps``."""
+        """Merges a committed batch and removes it.
+
+        Folders in ``settled`` were judged by the same ``caps``.
+        """
         total = MonthCounts(0, 0)
         changed: set[Path] = set()
         for relative, names in staged_files(entry).items():
@@ -81,14 +84,14 @@ class MonthlyPartitions:
         return total
 
     def judge_again(self, folder: Path, caps: Caps) -> None:
-        """Judge a month again, now that more list prices are known."""
+        """Judges a month again, now that more list prices are known."""
         self._add_rows(folder, pool_rows(()), caps)
 
     def _existing_files(self, folder: Path) -> list[Path]:
         return [path for path in (folder / ROWS, folder / QUARANTINE) if path.exists()]
 
     def _take_over(self, folder: Path, files: Sequence[Path]) -> None:
-        """The first rows of a month: its files are put in place as they are."""
+        """Puts the files of a month's first rows in place as they are."""
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
             os.replace(file, folder / file.name.rpartition(",")[2])
@@ -118,7 +121,7 @@ class MonthlyPartitions:
         return parquet.read_pool(self.database, [file] if file.exists() else [])
 
     def _replace_month(self, folder: Path, settled: JudgedRows, aside: RowPool, *, released: bool) -> None:
-        """Put the files of a month in place, so that no row is ever in neither of them.
+        """Puts the files of a month in place, so that no row is ever in neither of them.
 
         A row that leaves the rows is first in the quarantine; where one leaves the quarantine, the old and
         the new quarantine together come first, and the new one alone comes last.

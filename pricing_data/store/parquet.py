@@ -1,9 +1,9 @@
-"""Price rows <-> Parquet files, through DuckDB. The one module that knows DuckDB's ways.
+"""Reads and writes price rows as Parquet files, through DuckDB. The only module that knows DuckDB.
 
-Rows of a file are sorted by series and time, so a file is read as numbers alone: which series they belong to
-is told by how many rows each has. Times are whole seconds since 1970 (UTC) and prices dollars per hour, and
-the columns say so; a price is NULL where the market was no longer listed. Refuses to judge rows and to
-know folders.
+Rows of a file are sorted by series and time, so a file is read as numbers alone: the number of rows of each
+series tells which rows belong to it. Times are whole seconds since 1970 (UTC) and prices dollars per hour,
+and the columns say so; a price is NULL where the market was no longer listed. Judges no rows and knows no
+folders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRITTEN: Final = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)"
 
 
 def open_database() -> DuckDBPyConnection:
-    """A database in memory that keeps the order of rows. Cursors of it may be used by several threads."""
+    """Returns a database in memory that keeps the order of rows. Threads may share it through cursors."""
     import duckdb
 
     connection = duckdb.connect(config={"preserve_insertion_order": True})
@@ -41,18 +41,18 @@ def open_database() -> DuckDBPyConnection:
 
 
 def sql_literal(path: Path | str) -> str:
-    """As a string literal of SQL."""
+    """Returns it as a string literal of SQL."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
 def scan_expression(files: Sequence[Path], *options: str) -> str:
-    """What to select from to read ``files``, in this order."""
+    """Returns what to select from to read ``files``, in this order."""
     listed = ", ".join(map(sql_literal, files))
     return f"read_parquet({', '.join((f'[{listed}]', 'hive_partitioning = false', *options))})"
 
 
 def write_pool(database: DuckDBPyConnection, path: Path, pool: RowPool, verdicts: Ints | None = None) -> None:
-    """Write the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
+    """Writes the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
     semantics = (Semantics.EVENT_STREAM, Semantics.POLLED)
     columns: dict[str, npt.NDArray[Any] | str] = {
         column: _text_column([name[place] for name in pool.series], pool.codes)
@@ -69,7 +69,7 @@ def write_pool(database: DuckDBPyConnection, path: Path, pool: RowPool, verdicts
 
 
 def _text_column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
-    """One text for all rows where it is the same for all, which is much quicker to write."""
+    """Returns one text for all rows where it is the same for all, which is much quicker to write."""
     if len(set(texts)) == 1 or bool(np.all(codes == codes[0])):
         return str(texts[int(codes[0])])
     column = np.empty(len(texts), object)
@@ -80,7 +80,10 @@ def _text_column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] |
 def read_pool(
     database: DuckDBPyConnection, files: Sequence[Path], where: str = "true", values: Sequence[Any] = ()
 ) -> RowPool:
-    """The rows of ``files`` that satisfy ``where``, file by file. Raises StoreDamaged if it cannot."""
+    """Returns the rows of ``files`` that satisfy ``where``, file by file.
+
+    Raises StoreDamaged if it cannot.
+    """
     if not files:
         return _make_pool((), np.empty(0, np.int64), {})
     names = ", ".join(_NAMES)
@@ -129,10 +132,10 @@ def _make_pool(series: tuple[SeriesKey, ...], codes: Ints, columns: Mapping[str,
 
 @contextmanager
 def translate_interrupt() -> Iterator[None]:
-    """Ctrl-C while DuckDB works is a KeyboardInterrupt, whatever DuckDB makes of it.
+    """Turns Ctrl-C while DuckDB works into a KeyboardInterrupt, whatever DuckDB makes of it.
 
-    It hears of it first and calls it a RuntimeError; or the interrupt strikes while it reads our columns, and
-    is wrapped in an error of its own.
+    DuckDB hears of it first and calls it a RuntimeError. Or the interrupt strikes while DuckDB reads our
+    columns, and is wrapped in an error of its own.
     """
     import duckdb
 
@@ -146,14 +149,14 @@ def translate_interrupt() -> Iterator[None]:
 
 
 def database_error() -> type[Exception]:
-    """What DuckDB raises."""
+    """Returns what DuckDB raises."""
     import duckdb
 
     return duckdb.Error
 
 
 def damaged_error(files: Sequence[Path], error: Exception) -> StoreDamaged:
-    """Which of ``files`` it was, as far as the error tells."""
+    """Returns an error that names which of ``files`` it was, as far as DuckDB tells."""
     text = str(error).splitlines()[0]
     which = next((str(file) for file in files if str(file) in text), str(files[0].parent))
     return StoreDamaged(which, text)
@@ -162,7 +165,7 @@ def damaged_error(files: Sequence[Path], error: Exception) -> StoreDamaged:
 def write_columns(
     database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path
 ) -> None:
-    """Write ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
+    """Writes ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
     said = [
         f"{sql_literal(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()
     ]
@@ -181,7 +184,7 @@ def write_columns(
 def fetch_rows(
     cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
+    """Returns the rows of a query over ``files``. Raises StoreDamaged where one of them cannot be read."""
     try:
         with translate_interrupt():
             return cursor.execute(query, list(values)).fetchall()
@@ -192,7 +195,7 @@ def fetch_rows(
 def fetch_frame(
     cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
 ) -> pd.DataFrame:
-    """The same as a DataFrame."""
+    """Returns the same as a DataFrame."""
     try:
         with translate_interrupt():
             return cursor.execute(query, list(values)).df()

@@ -1,7 +1,7 @@
-"""A batch -> the months of the regions it speaks of.
+"""Splits a batch by the months of the regions it is about.
 
-Pure. Whatever a row says it has a place: rows with names or times that are none are put where they do no
-harm, to be set aside there with a reason.
+Pure. Every row gets a place, whatever it says: rows with unusable names or times go where they do no harm, to
+be set aside there with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_NAME: Final = 100
 
 
 def split_by_month(batch: Batch) -> Iterator[tuple[PartitionKey, RowPool]]:
-    """The rows of every month that the batch has rows of."""
+    """Yields the rows of every month that the batch has rows of."""
     if len(batch) == 0:
         return
     names = [SeriesKey.from_market(_storable_market(market), batch.source) for market in batch.markets]
@@ -56,12 +56,12 @@ def split_by_month(batch: Batch) -> Iterator[tuple[PartitionKey, RowPool]]:
 
 
 def _narrow_keys(keys: Ints) -> np.ndarray[tuple[int], np.dtype[np.int16]] | Ints:
-    """As narrow as they go: numpy sorts short integers by radix."""
+    """Returns the keys as narrow as possible: numpy sorts short integers by radix."""
     return keys.astype(np.int16) if int(keys.max()) < np.iinfo(np.int16).max else keys
 
 
 def _month_numbers(times: Ints) -> Ints:
-    """Months since 1970; -1 for times that are none."""
+    """Returns months since 1970; -1 for unusable times."""
     sane = (times >= EARLIEST) & (times < LATEST)
     months = np.where(sane, times, 0).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
     return np.where(sane, months, -1)
@@ -72,7 +72,7 @@ def _month_name(month: int) -> str:
 
 
 def _storable_market(market: Market) -> Market:
-    """With names that can be written; those that had to be changed are still no names."""
+    """Returns the market with names that can be written; changed names remain unusable."""
     return Market(
         *(_storable_text(part) for part in (market.cloud, market.region, market.zone, market.instance_type))
     )

@@ -1,4 +1,4 @@
-"""Questions to the months of a store, answered from all of their files. Nothing here writes or locks."""
+"""Queries the months of a store, over all of their files. Nothing here writes or locks."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MarketSummary:
-    """What the store knows of a market."""
+    """Summarises what the store knows of a market."""
 
     market: Market
     rows: int
-    """Of all sources."""
+    """Rows of all sources."""
     first: Instant
     last: Instant
     """The newest row, whatever it says."""
     observed: Instant
     """When the newest row was seen."""
     source: str
-    """Who said the current price."""
+    """The source of the current price."""
     semantics: Semantics
     approximate: bool
     price: UsdPerHour | None
     """The current price; None where the market was no longer listed."""
     sources: tuple[str, ...]
-    """Everyone who speaks of the market; where they overlap, an earlier one is believed."""
+    """All sources of the market; where they overlap, an earlier one is believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRow:
-    """A row that is not believed, or a line that is no row (then there is no market)."""
+    """Describes a row that is not believed, or a line that is no row (then there is no market)."""
 
     source: str
     reason: Flaw
     market: Market | None
     at: Instant | None
-    """Its time, as it stands; None for a line."""
+    """Its time, as it is; None for a line."""
     text: str
 
 
 def summarize_markets(
     database: DuckDBPyConnection, disk: StoreFolder, cloud: str | None, region: str | None
 ) -> tuple[MarketSummary, ...]:
-    """One for every market, sorted."""
+    """Returns one summary for every market, sorted."""
     files = disk.month_files(ROWS, cloud, region)
     if not files:
         return ()
@@ -106,7 +106,7 @@ def _summarize_market(market: Market, rows: list[Row]) -> MarketSummary:
 def read_history(
     database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
 ) -> PriceHistory:
-    """The believed steps. Those before ``until`` do not depend on rows after it."""
+    """Returns the believed steps. Those before ``until`` do not depend on rows after it."""
     series = {}
     for market, account in merged_series(database, disk, markets, until):
         times, prices = drop_repeats(account.times, account.prices)
@@ -118,7 +118,7 @@ def read_history(
 def merged_series(
     database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
 ) -> Iterator[tuple[Market, MergedSeries]]:
-    """What is believed of each market, and of whom."""
+    """Yields what is believed of each market, and from which source."""
     pool = _read_rows(database, disk, markets, until)
     if len(pool) == 0:
         return
@@ -155,7 +155,7 @@ def select_rows(
     since: Instant | None,
     until: Instant | None,
 ) -> tuple[tuple[Path, ...], str, list[Any]]:
-    """The files that may hold such rows, and the condition and its values that pick them."""
+    """Returns the files that may hold such rows, and the condition and its values that pick them."""
     conditions: list[str] = []
     values: list[Any] = []
     if markets is None:
@@ -183,7 +183,7 @@ def select_rows(
 def newest_time(
     database: DuckDBPyConnection, disk: StoreFolder, source: str, cloud: str, region: str
 ) -> Instant | None:
-    """Looks at the newest months first."""
+    """Returns the time of the newest row; it looks at the newest months first."""
     for file in reversed(disk.month_files(ROWS, cloud, region)):
         query = f"SELECT max(time_s) FROM {parquet.scan_expression([file])} WHERE source = ? AND cloud = ? AND region = ?"
         with database.cursor() as cursor:
@@ -196,7 +196,7 @@ def newest_time(
 def list_quarantined(
     database: DuckDBPyConnection, disk: StoreFolder, unreadable: Sequence[Row], most: int | None
 ) -> tuple[QuarantinedRow, ...]:
-    """Rows by market and time, then lines by file; the first ``most`` of all, where that is said."""
+    """Returns rows by market and time, then lines by file; the first ``most`` of all, if given."""
     rows = [
         QuarantinedRow(
             row[4],
@@ -229,7 +229,7 @@ def _quarantine_rows(database: DuckDBPyConnection, disk: StoreFolder, most: int 
 def newest_failures(
     database: DuckDBPyConnection, disk: StoreFolder, but: Collection[Flaw]
 ) -> dict[Market, tuple[Instant, Flaw]]:
-    """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+    """Returns, of each market with quarantined rows, the newest that has none of the flaws ``but``."""
     files = disk.month_files(QUARANTINE)
     if not files:
         return {}
@@ -243,12 +243,12 @@ def newest_failures(
 
 
 def line_text(line: int, text: str) -> str:
-    """A line of a file, or a row of an answer that has no place in any."""
+    """Formats a line of a file, or a row of an answer that has no place in any."""
     return f"line {line}: {text}" if line else text
 
 
 def row_text(market: Market, time_s: int, price: float | None) -> str:
-    """A row that may hold anything."""
+    """Formats a row that may hold anything."""
     said = "no longer listed" if price is None or np.isnan(price) else f"{price:g} $/h"
     try:
         moment = format_instant(Instant(time_s))

@@ -1,8 +1,8 @@
-"""Published eviction rates, one for each market: what is said of it now, out of everything ever said.
+"""Queries published eviction rates, one for each market: the current one, out of all ever stored.
 
-Boiled down by the database, so that what is handed out grows with the number of markets and not with the
-days that were recorded. Of several sources the one that spoke last counts. A band already speaks of a month
-or a day: the newest stands. Single figures are noisy: those of a window are averaged by time.
+The database reduces them, so that the result grows with the number of markets and not with the days that were
+recorded. Of several sources the one that spoke last counts. A band already covers a month or a day: the
+newest stands. Single figures are noisy: those of a window are averaged by time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEWEST: Final = f"""
 
 
 def newest_rates(database: DuckDBPyConnection, file: Path, window_s: int) -> tuple[tuple[str, Rate], ...]:
-    """(source, rate) of each market in the table of rates, there or not."""
+    """Returns (source, rate) of each market in the table of rates; the table need not exist."""
     if not file.exists():
         return ()
     query = _NEWEST.format(rates=parquet.scan_expression([file]), window_s=window_s)
@@ -53,7 +53,7 @@ def newest_rates(database: DuckDBPyConnection, file: Path, window_s: int) -> tup
 
 
 def count_by_cloud(database: DuckDBPyConnection, file: Path) -> dict[str, int]:
-    """How many rates there are, by cloud."""
+    """Returns how many rates there are, by cloud."""
     if not file.exists():
         return {}
     query = f"SELECT cloud, count(*) FROM {parquet.scan_expression([file])} GROUP BY cloud ORDER BY cloud"

@@ -1,6 +1,7 @@
-"""What the store keeps besides prices: rates, types, list prices, sightings, lines that are no rows.
+"""Stores everything besides prices: rates, types, list prices, sightings, unreadable lines.
 
-And when each source last spoke of a region, for a row that comes again keeps the time when it first came.
+It also stores when each source last mentioned a region, because a repeated row keeps the time of its first
+observation.
 
 Small tables, one Parquet file each, replaced whole. Of several rows with one key the one that was observed
 last is kept (of those, the greatest): published rates are still corrected for days. So a table too is a
@@ -27,12 +28,12 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One kind of table: the ``keys`` first columns say what a row is about; the last is ``observed_s``."""
+    """Describes one kind of table: the ``keys`` first columns identify a row; the last is ``observed_s``."""
 
     name: str
     columns: tuple[str, ...]
     kinds: tuple[type, ...]
-    """What each column holds."""
+    """The type of each column."""
     keys: int
 
 
@@ -61,7 +62,7 @@ PROBES: Final = TableSchema(
     (str, str, str, str, str, int, int, int),
     keys=7,
 )
-"""Two answers of one source for one moment are both kept; whoever reads them decides."""
+"""Two answers of one source for one moment are both kept; their reader decides."""
 LIFETIMES: Final = TableSchema(
     "lifetimes",
     (*_MARKET, "source", "begin_s", "rank", "end_s", "lost", "observed_s"),
@@ -85,7 +86,7 @@ UNREADABLE: Final = TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTables:
-    """The tables of a store. Only whoever holds the disk's ``merging`` lock may add to them."""
+    """Manages a store's tables. Only a holder of the ``merging`` lock may add to them."""
 
     root: Path
     database: DuckDBPyConnection
@@ -94,7 +95,7 @@ class ReferenceTables:
         return self.root / "tables" / f"{kind.name}.parquet"
 
     def signature(self, *kinds: TableSchema) -> tuple[object, ...]:
-        """Differs once one of the tables was replaced."""
+        """Returns a value that differs once one of the tables was replaced."""
         return tuple(self._file_signature(self.table_path(kind)) for kind in kinds)
 
     @staticmethod
@@ -106,7 +107,7 @@ class ReferenceTables:
         return now.st_ino, now.st_mtime_ns, now.st_size
 
     def read_rows(self, kind: TableSchema) -> list[Row]:
-        """All rows, sorted."""
+        """Returns all rows, sorted."""
         if not self.table_path(kind).exists():
             return []
         with self.database.cursor() as cursor:
@@ -116,7 +117,7 @@ class ReferenceTables:
             return parquet.fetch_rows(cursor, query, [self.table_path(kind)])
 
     def new_rows(self, kind: TableSchema, rows: Iterable[Row]) -> list[Row]:
-        """Those of ``rows`` that would be kept, were they added: of new keys, or newer than what is there."""
+        """Returns those of ``rows`` that would be kept if added: of new keys, or newer than what is there."""
         before = {row[: kind.keys]: row for row in self.read_rows(kind)}
         after = dict(before)
         for row in rows:
@@ -126,7 +127,7 @@ class ReferenceTables:
         return [row for key, row in after.items() if before.get(key) != row]
 
     def add_rows(self, kind: TableSchema, rows: Iterable[Row]) -> int:
-        """How many of ``rows`` say something that was not known; more than that it was seen again."""
+        """Adds ``rows``; returns how many say something new, beyond being seen again."""
         before = {row[: kind.keys]: row for row in self.read_rows(kind)}
         news = {row[: kind.keys]: row for row in self.new_rows(kind, rows)}
         if news:

@@ -1,6 +1,6 @@
-"""Which rates, types, list prices and sightings make sense. Prices are judged in ``validation.py``.
+"""Checks rates, types, list prices and sightings. Prices are judged in ``validation.py``.
 
-A check says what is wrong with a row of its table, or None.
+A check says what is wrong with a row of its table, or returns None.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_CORES: Final = 1_000_000
 
 
 def check_rate(row: Row) -> Flaw | None:
-    """A row of ``reference_tables.RATES``."""
+    """Checks a row of ``reference_tables.RATES``."""
     begin, end, low, high, per_s = row[5:10]
     if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
@@ -31,7 +31,7 @@ def check_rate(row: Row) -> Flaw | None:
 
 
 def check_instance_type(row: Row) -> Flaw | None:
-    """A row of ``reference_tables.TYPES``."""
+    """Checks a row of ``reference_tables.TYPES``."""
     vcpus, memory_gib, gpus = row[2:5]
     if not all(map(is_usable_name, row[:2])):
         return Flaw.NAME
@@ -40,7 +40,7 @@ def check_instance_type(row: Row) -> Flaw | None:
 
 
 def check_list_price(row: Row) -> Flaw | None:
-    """A row of ``reference_tables.ON_DEMAND``."""
+    """Checks a row of ``reference_tables.ON_DEMAND``."""
     valid_from, price = row[3:5]
     if not all(map(is_usable_name, row[:3])):
         return Flaw.NAME
@@ -52,7 +52,7 @@ def check_list_price(row: Row) -> Flaw | None:
 
 
 def check_probe(row: Row) -> Flaw | None:
-    """A row of ``reference_tables.PROBES``."""
+    """Checks a row of ``reference_tables.PROBES``."""
     at, available = row[5:7]
     if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
@@ -62,7 +62,7 @@ def check_probe(row: Row) -> Flaw | None:
 
 
 def check_lifetime(row: Row) -> Flaw | None:
-    """A row of ``reference_tables.LIFETIMES``."""
+    """Checks a row of ``reference_tables.LIFETIMES``."""
     begin, end = row[5], row[7]
     if not all(map(is_usable_name, row[:4])):
         return Flaw.NAME
@@ -72,7 +72,7 @@ def check_lifetime(row: Row) -> Flaw | None:
 
 
 def storable_text(text: str) -> str:
-    """``text`` such as can be written to any file; of a very long one the beginning and a mark."""
+    """Returns ``text`` in a form that any file can hold; of a very long one the beginning and a mark."""
     whole = text.encode("utf-8", "backslashreplace")
     if len(text) > _LONGEST_TEXT:
         mark = f"... ({len(text)} characters, SHA-256 {hashlib.sha256(whole).hexdigest()[:16]})"

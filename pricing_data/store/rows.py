@@ -1,6 +1,8 @@
-"""Batches -> rows of the small tables, and sightings back again. ``reference_tables.py`` has the columns.
+"""Converts batches to rows of the small tables, and sightings back.
 
-Refuses to judge (``row_checks.py`` does) and to know files.
+``reference_tables.py`` has the columns.
+
+Judges nothing (``row_checks.py`` does) and knows no files.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pricing_data.store.validation import is_usable_name
 
 
 def seen_rows(batch: Batch) -> list[Row]:
-    """Rows of ``reference_tables.SEEN``, of markets that can be named."""
+    """Returns rows of ``reference_tables.SEEN``, of markets that can be named."""
     newest: dict[tuple[str, str], int] = {}
     latest = np.full(len(batch.markets), -1, np.int64)
     np.maximum.at(latest, batch.codes, batch.observed)
@@ -39,7 +41,7 @@ def seen_rows(batch: Batch) -> list[Row]:
 
 
 def rate_rows(batch: RateBatch) -> list[Row]:
-    """Rows of ``reference_tables.RATES``."""
+    """Returns rows of ``reference_tables.RATES``."""
     return [
         (*_market_names(r.market), batch.source, r.begin, r.end, r.low, r.high, r.per_s, r.observed)
         for r in batch.rates
@@ -47,7 +49,7 @@ def rate_rows(batch: RateBatch) -> list[Row]:
 
 
 def type_rows(batch: TypeBatch) -> list[Row]:
-    """Rows of ``reference_tables.TYPES``."""
+    """Returns rows of ``reference_tables.TYPES``."""
     return [
         (t.cloud, t.name, t.vcpus, t.memory_gib, t.gpus, row.gpu_name, batch.source, batch.observed)
         for row in batch.types
@@ -56,7 +58,7 @@ def type_rows(batch: TypeBatch) -> list[Row]:
 
 
 def list_price_rows(batch: OnDemandBatch) -> list[Row]:
-    """Rows of ``reference_tables.ON_DEMAND``."""
+    """Returns rows of ``reference_tables.ON_DEMAND``."""
     return [
         (p.cloud, p.region, p.instance_type, p.valid_from, p.price, batch.source, batch.observed)
         for p in batch.prices
@@ -64,7 +66,7 @@ def list_price_rows(batch: OnDemandBatch) -> list[Row]:
 
 
 def probe_rows(batch: ProbeBatch) -> list[Row]:
-    """Rows of ``reference_tables.PROBES``."""
+    """Returns rows of ``reference_tables.PROBES``."""
     return [(*_market_names(p.market), batch.source, p.at, p.available, p.at) for p in batch.probes]
 
 

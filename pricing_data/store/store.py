@@ -1,9 +1,9 @@
-"""The price store: years of prices of all clouds in a folder, added to whole batches at a time.
+"""Implements the price store: years of prices of all clouds in a folder, added in whole batches.
 
-What it holds is a function of the set of rows that were ever added: not of their order, of how often they
-came, of who was killed while adding them (``commit_log.py``, ``validation.py``). Every row keeps its source,
-when it was seen and whether it was an event or a poll. Where sources disagree they are all kept, and one is
-believed when reading (``source_priority.py``). Refuses to read a clock, and to forget.
+Its content is a function of the set of rows that were ever added. The order does not matter, nor repetitions,
+nor processes killed while adding them (``commit_log.py``, ``validation.py``). Every row keeps its source,
+when it was seen and whether it was an event or a poll. Where sources disagree all are kept, and one is
+believed when reading (``source_priority.py``). Reads no clock, and forgets nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddedRows:
-    """What became of the rows of a batch."""
+    """Counts what became of the rows of a batch."""
 
     new: int
     """Believed, and not known before."""
@@ -69,10 +69,10 @@ class AddedRows:
 
 
 class PriceStore:
-    """A store in a folder of its own. Any number of processes and threads may use it at once."""
+    """Stores prices in a folder of its own. Any number of processes and threads may use it at once."""
 
     def __init__(self, root: Path) -> None:
-        """Open the store at ``root``, there or not yet, and finish what killed processes left."""
+        """Opens the store at ``root``, which need not exist yet, and finishes what killed processes left."""
         self._disk = StoreFolder(root)
         self._database = parquet.open_database()
         self._months = MonthlyPartitions(self._disk, self._database)
@@ -86,7 +86,7 @@ class PriceStore:
         return self._disk.root
 
     def add_prices(self, batch: Batch) -> AddedRows:
-        """Store ``batch``, all of it or nothing. When this returns it is on the disk."""
+        """Stores ``batch``, all of it or nothing. When this returns it is on the disk."""
         if len(batch) == 0:
             return AddedRows(0, 0, 0)
         catalogue = self.catalogue()
@@ -107,31 +107,31 @@ class PriceStore:
         return AddedRows(found.new, len(batch) - found.new - found.quarantined, found.quarantined)
 
     def add_rates(self, batch: RateBatch) -> AddedRows:
-        """Store eviction rates; a later observation of the same interval replaces the one before."""
+        """Stores eviction rates; a later observation of the same interval replaces the one before."""
         return self._add_rows(RATES, batch.source, records.rate_rows(batch), row_checks.check_rate)
 
     def add_types(self, batch: TypeBatch) -> AddedRows:
-        """Store instance types; the newest description of a type is the one the catalogue shows."""
+        """Stores instance types; the catalogue shows the newest description of a type."""
         return self._add_rows(TYPES, batch.source, records.type_rows(batch), row_checks.check_instance_type)
 
     def add_on_demand(self, batch: OnDemandBatch) -> AddedRows:
-        """Store list prices, and judge the prices of the months since anew that they are a cap for."""
+        """Stores list prices, and judges again the prices of the months since that they cap."""
         return self._add_rows(
             ON_DEMAND, batch.source, records.list_price_rows(batch), row_checks.check_list_price
         )
 
     def add_probes(self, batch: ProbeBatch) -> AddedRows:
-        """Store what was seen of markets' capacity."""
+        """Stores what was seen of markets' capacity."""
         return self._add_rows(PROBES, batch.source, records.probe_rows(batch), row_checks.check_probe)
 
     def add_lifetimes(self, batch: LifetimeBatch) -> AddedRows:
-        """Store for how long machines ran."""
+        """Stores for how long machines ran."""
         return self._add_rows(
             LIFETIMES, batch.source, records.lifetime_rows(batch), row_checks.check_lifetime
         )
 
     def add_unreadable(self, batch: UnreadableBatch) -> AddedRows:
-        """Keep what says nothing anybody understands, as it came."""
+        """Keeps rows that could not be understood, as they came."""
         rows = [
             (batch.source, row.line, str(row.reason), row_checks.storable_text(row.text), batch.observed)
             for row in batch.rows
@@ -158,7 +158,10 @@ class PriceStore:
         return AddedRows(new, len(rows) - new - aside, aside)
 
     def _judge_again(self, rows: Sequence[Row]) -> None:
-        """Before the list prices are stored: if we are killed they are still news, and this is done again."""
+        """Judges prices before the list prices are stored.
+
+        If the process is killed meanwhile, the list prices are still news, and this is done again.
+        """
         known = self._tables.read_rows(ON_DEMAND)
         news = self._tables.new_rows(ON_DEMAND, rows)
         changed = {row[:5] for row in news} - {row[:5] for row in known}
@@ -173,7 +176,7 @@ class PriceStore:
                 self._months.judge_again(folder, catalogue.list_price_caps)
 
     def _finish_merges(self) -> None:
-        """Merge what was committed by processes that did not live to do it."""
+        """Merges what was committed by processes that died before they did."""
         if self._disk.committed_entries():
             with self._disk.lock_for_merging():
                 caps = self._fetched_catalogue().list_price_caps
@@ -182,7 +185,7 @@ class PriceStore:
 
     @contextmanager
     def _lock_for_reading(self) -> Iterator[None]:
-        """While this lasts there are whole batches in the months, and nothing changes."""
+        """Holds the months still, with whole batches in them, while it lasts."""
         if not self._disk.root.is_dir():
             yield
             return
@@ -194,33 +197,36 @@ class PriceStore:
                     return
 
     def markets(self, cloud: str | None = None, region: str | None = None) -> tuple[MarketSummary, ...]:
-        """Every market there are believed prices of, with the current one and who says so."""
+        """Summarises every market with believed prices, with the current one and its source."""
         with self._lock_for_reading():
             return queries.summarize_markets(self._database, self._disk, cloud, region)
 
     def history(
         self, markets: Collection[Market] | None = None, until: Instant | None = None
     ) -> PriceHistory:
-        """The believed price steps of ``markets`` (or all), without those after ``until``."""
+        """Returns the believed price steps of ``markets`` (or all), without those after ``until``."""
         with self._lock_for_reading():
             return queries.read_history(self._database, self._disk, markets, until)
 
     def series(self, market: Market) -> Series:
-        """The believed price steps of one market."""
+        """Returns the believed price steps of one market."""
         return self.history([market]).series(market)
 
     def last_seen(self) -> dict[tuple[str, str, str], Instant]:
-        """When each source last spoke of a region, by (source, cloud, region): with old rows or with new."""
+        """Returns when each source last mentioned a region, with old rows or new.
+
+        Keys are (source, cloud, region).
+        """
         with self._lock_for_reading():
             return {(row[0], row[1], row[2]): Instant(row[3]) for row in self._tables.read_rows(SEEN)}
 
     def newest_time(self, source: str, cloud: str, region: str) -> Instant | None:
-        """The time of the newest row of ``source`` in a region: fetching goes on from there."""
+        """Returns the time of the newest row of ``source`` in a region: fetching continues from there."""
         with self._lock_for_reading():
             return queries.newest_time(self._database, self._disk, source, cloud, region)
 
     def rates(self, cloud: str | None = None) -> tuple[tuple[str, Rate], ...]:
-        """All eviction rates, each with its source: every day of every market."""
+        """Returns all eviction rates, each with its source: every day of every market."""
         with self._lock_for_reading():
             rows = self._tables.read_rows(RATES)
         return tuple(
@@ -228,28 +234,30 @@ class PriceStore:
         )
 
     def newest_rates(self, window_s: int) -> tuple[tuple[str, Rate], ...]:
-        """What is said of each market now, and by whom: a band, or the mean of ``window_s`` of figures."""
+        """Returns each market's current rate and its source: a band, or the mean of ``window_s`` of figures."""
         with self._lock_for_reading():
             return rate_queries.newest_rates(self._database, self._tables.table_path(RATES), window_s)
 
     def rate_counts(self) -> dict[str, int]:
-        """How many eviction rates there are, by cloud."""
+        """Returns how many eviction rates there are, by cloud."""
         with self._lock_for_reading():
             return rate_queries.count_by_cloud(self._database, self._tables.table_path(RATES))
 
     def observations(self, markets: Collection[Market] | None = None, nodes: int = 1) -> Observations:
-        """The spells of ``markets`` (or all): where ``nodes`` instances were there, and of machines."""
+        """Returns the spells of ``markets`` (or all): where ``nodes`` instances were available, and of
+        machines.
+        """
         with self._lock_for_reading():
             probed, lived = self._tables.read_rows(PROBES), self._tables.read_rows(LIFETIMES)
         return records.read_observations(probed, lived, markets, nodes)
 
     def files_of_capacity(self) -> tuple[Path, ...]:
-        """Where what was seen and published of evictions is kept, as far as there is any."""
+        """Returns the existing files of what was seen and published of evictions."""
         paths = (self._tables.table_path(kind) for kind in (LIFETIMES, PROBES, RATES))
         return tuple(path for path in paths if path.exists())
 
     def sighting_counts(self) -> dict[str, tuple[int, int]]:
-        """How many probes and how many lifetimes there are, by cloud."""
+        """Returns how many probes and how many lifetimes there are, by cloud."""
         with self._lock_for_reading():
             probes, lives = (
                 rate_queries.count_by_cloud(self._database, self._tables.table_path(k))
@@ -258,19 +266,22 @@ class PriceStore:
         return {cloud: (probes.get(cloud, 0), lives.get(cloud, 0)) for cloud in sorted({*probes, *lives})}
 
     def findings(self) -> tuple[StoreFinding, ...]:
-        """Bad rows, gaps and approximate times: counted by source, with examples."""
+        """Returns bad rows, gaps and approximate times: counted by source, with examples."""
         with self._lock_for_reading():
             return findings.collect_findings(self._database, self._disk, self._tables.table_path(UNREADABLE))
 
     def list_quarantined(self, most: int | None = None) -> tuple[QuarantinedRow, ...]:
-        """The rows that are not believed, and why; ``most`` of them at most. ``findings`` counts them."""
+        """Returns the rows that are not believed, and why; at most ``most`` of them.
+
+        ``findings`` counts them.
+        """
         with self._lock_for_reading():
             return queries.list_quarantined(
                 self._database, self._disk, self._tables.read_rows(UNREADABLE), most
             )
 
     def newest_failures(self, but: Collection[Flaw] = ()) -> dict[Market, tuple[Instant, Flaw]]:
-        """Of each market with quarantined rows, the newest that has none of the flaws ``but``."""
+        """Returns, of each market with quarantined rows, the newest that has none of the flaws ``but``."""
         with self._lock_for_reading():
             return queries.newest_failures(self._database, self._disk, but)
 
@@ -280,23 +291,23 @@ class PriceStore:
         since: Instant | None = None,
         until: Instant | None = None,
     ) -> pd.DataFrame:
-        """All believed rows in [since, until] of all sources; the columns are ``frames.ROWS``."""
+        """Returns all believed rows in [since, until] of all sources; the columns are ``frames.ROWS``."""
         with self._lock_for_reading():
             return frames.read_frame(self._database, self._disk, markets, since, until)
 
     def catalogue(self) -> Catalogue:
-        """The bundled catalogue, and what was fetched since."""
+        """Returns the bundled catalogue, overlaid with what was fetched since."""
         with self._lock_for_reading():
             return self._fetched_catalogue()
 
     def gpu_names(self) -> dict[tuple[str, str], str]:
-        """By (cloud, instance type), of the bundled types that have GPUs and those that were fetched."""
+        """Returns GPU names by (cloud, instance type), of bundled and of fetched types that have GPUs."""
         with self._lock_for_reading():
             fetched = {(row[0], row[1]): row[5] for row in self._tables.read_rows(TYPES) if row[5]}
         return bundled_gpu_names() | fetched
 
     def export_rows(self, path: Path, markets: Collection[Market] | None = None) -> int:
-        """Write all believed rows to ``path``, CSV or Parquet as its name ends, or nothing; how many."""
+        """Writes all believed rows to ``path``, CSV or Parquet by its suffix, or nothing; returns how many."""
         with self._lock_for_reading():
             return frames.export_rows(self._database, self._disk, path, markets)
 

@@ -1,10 +1,10 @@
-"""Which of all the rows ever seen of a month are believed, and why the others are not.
+"""Judges which of all the rows ever seen of a month are believed, and why the others are not.
 
 Pure, and a function of the *set* of rows: whatever came first, and however often, the outcome is the same.
 That is what lets the store merge in any order, twice, or again after it was killed. So every rule here looks
 at rows alone, never at when or in whose company they arrived.
 
-Refuses to repair: a row is believed as it stands, or kept with a reason not to.
+Repairs nothing: a row is believed as it is, or kept with a reason not to.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pricing_data.model.rules import AUCTIONS_ENDED
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour, parse_instant
 
 Caps = Callable[[str, str, str], Sequence[tuple[Instant, UsdPerHour]]]
-"""(cloud, region, instance type) -> its list prices and since when, ascending."""
+"""Maps (cloud, region, instance type) to its list prices and since when, ascending."""
 
 EARLIEST: Final = parse_instant("2006-01-01")
 LATEST: Final = parse_instant("2200-01-01")
 AUCTION_CAP: Final = 10.0
-"""Until November 2017 no bid on AWS could be above ten times on-demand, so no price was."""
+"""Until November 2017 no bid on AWS could exceed ten times on-demand, so no price did."""
 SLACK: Final = 1.01
 """List prices are published rounded; a price this near to the cap is at the cap."""
 SLIP_FACTOR: Final = 500.0
-"""A slip of unit is a thousand. Before bids were capped, m3.xlarge was at 365 times its usual price once."""
+"""A slip of unit is a thousand. Before bids were capped, m3.xlarge once cost 365 times its usual price."""
 _ENOUGH_TO_JUDGE: Final = 3
 _AHEAD_S: Final = 24 * HOUR_S
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/:+()-]{0,99}")
@@ -43,7 +43,7 @@ BELIEVED: Final = -1
 
 
 class SeriesKey(NamedTuple):
-    """What one source says of one market: plain texts, as thousands of them are sorted again and again."""
+    """Identifies what one source says of one market: plain texts, because thousands of them are sorted often."""
 
     cloud: str
     region: str
@@ -62,10 +62,10 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPool:
-    """Rows of many series, column by column, shape (n,)."""
+    """Holds rows of many series, column by column, shape (n,)."""
 
     series: tuple[SeriesKey, ...]
-    """Sorted; ``codes`` are places in it."""
+    """Sorted; ``codes`` are positions in it."""
     codes: Ints
     times: Times
     prices: Prices
@@ -77,7 +77,7 @@ class RowPool:
         return len(self.codes)
 
     def take_rows(self, index: npt.NDArray[np.intp] | Mask | slice) -> RowPool:
-        """The rows at these places, in this order, of the same series."""
+        """Returns the rows at these positions, in this order, of the same series."""
         return replace(
             self,
             codes=self.codes[index],
@@ -89,7 +89,7 @@ class RowPool:
         )
 
     def drop_unused_series(self) -> RowPool:
-        """Without the series that no row is of."""
+        """Drops the series that no row is of."""
         used = np.zeros(len(self.series), np.bool_)
         used[self.codes] = True
         if used.all():
@@ -100,13 +100,13 @@ class RowPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedRows:
-    """``pool`` without repetitions, by (series, time, observed, price); ``verdicts`` say what of it holds."""
+    """Holds ``pool`` without repetitions, by (series, time, observed, price), and a verdict for each row."""
 
     pool: RowPool
     verdicts: Ints
-    """BELIEVED, or the place of the flaw in ``FLAWS``."""
+    """BELIEVED, or the position of the flaw in ``FLAWS``."""
     copies: Ints
-    """For each row of the pool that was settled, the row of ``pool`` that it is."""
+    """For each row of the pool that was judged, the row of ``pool`` that it is."""
 
     @property
     def is_believed(self) -> Mask:
@@ -114,7 +114,7 @@ class JudgedRows:
 
 
 def pool_rows(parts: tuple[RowPool, ...]) -> RowPool:
-    """All rows of ``parts``, one after the other."""
+    """Returns all rows of ``parts``, one after the other."""
     names = sorted({name for part in parts for name in part.series})
     place = {name: code for code, name in enumerate(names)}
     codes = [
@@ -136,7 +136,7 @@ def pool_rows(parts: tuple[RowPool, ...]) -> RowPool:
 
 
 def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
-    """Drop repetitions (the first observation stays) and judge what is left."""
+    """Drops repetitions (the first observation stays) and judges what is left."""
     if _in_order(pool):
         copies = np.arange(len(pool))
     else:
@@ -155,13 +155,15 @@ def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
 
 
 def _in_order(pool: RowPool) -> bool:
-    """Whether rows are sorted by series and time with no moment twice, as nearly all are."""
+    """Returns whether rows are sorted by series and time with no moment twice, as nearly all are."""
     step = np.diff(pool.codes)
     return bool(np.all((step > 0) | ((step == 0) & (np.diff(pool.times) > 0))))
 
 
 def _first_alike(pool: RowPool) -> Ints:
-    """For each row of a sorted pool, the first with the same series, time and price (NaN is one price)."""
+    """Returns, for each row of a sorted pool, the first with the same series, time and price (NaN is one
+    price).
+    """
     prices = np.where(np.isnan(pool.prices), -np.inf, pool.prices)
     order = np.lexsort((np.arange(len(pool)), prices, pool.times, pool.codes))
     codes, times, prices = pool.codes[order], pool.times[order], prices[order]
@@ -174,7 +176,7 @@ def _first_alike(pool: RowPool) -> Ints:
 
 
 def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
-    """Verdicts that need no other row; the first that applies."""
+    """Returns verdicts that need no other row; the first that applies."""
     prices, times = pool.prices, pool.times
     verdicts = np.full(len(pool), BELIEVED, np.int64)
     strange = {
@@ -202,12 +204,12 @@ def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
 
 
 def is_usable_name(name: str) -> bool:
-    """Whether it can be the name of a cloud, a region, a zone or a type."""
+    """Returns whether it can be the name of a cloud, a region, a zone or a type."""
     return _NAME.fullmatch(name) is not None
 
 
 def _series_runs(codes: Ints) -> list[tuple[int, int]]:
-    """Where each series begins and ends."""
+    """Returns where each series begins and ends."""
     if len(codes) == 0:
         return []
     borders = (np.flatnonzero(np.diff(codes)) + 1).tolist()
@@ -215,7 +217,7 @@ def _series_runs(codes: Ints) -> list[tuple[int, int]]:
 
 
 def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> Mask | None:
-    """Rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
+    """Returns rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
 
     The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
     2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
@@ -234,7 +236,10 @@ def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> M
 
 
 def _judge_together(pool: RowPool, verdicts: Ints) -> None:
-    """Of several prices for a moment the first observed one holds; then slips of unit are looked for."""
+    """Judges rows against each other: the first observed of several prices for a moment holds.
+
+    Then it looks for slips of unit.
+    """
     good = np.flatnonzero(verdicts == BELIEVED)
     codes, times = pool.codes[good], pool.times[good]
     again = (np.diff(codes) == 0) & (np.diff(times) == 0)
