@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.eviction.base import FittedMarkets
-from bidbrain.relocation.egress import CheckpointTransfer
+from bidbrain.relocation.egress import CarriedCheckpoint
 from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import Instant, Seconds, Usd, UsdPerHour
 
@@ -200,7 +200,7 @@ class Observation:
     evictions: FittedMarkets
     work_left: float = math.inf
     """Core-seconds the job still has to do, where known: near its end more machines are of no use."""
-    carried: CheckpointTransfer | None = None
+    carried: CarriedCheckpoint | None = None
     """What going on in another region costs; None where a job's checkpoints are nobody's concern."""
 
     def __post_init__(self) -> None:

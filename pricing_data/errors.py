@@ -62,11 +62,11 @@ class FeedUnavailable(FeedError):
     """Reports that the feed's SDK or its credentials are missing."""
 
 
-class CredentialsRejected(FeedError):
+class FeedCredentialsRejected(FeedError):
     """Reports that the cloud does not accept these credentials, for any part."""
 
 
-class CredentialsExpired(CredentialsRejected):
+class FeedCredentialsExpired(FeedCredentialsRejected):
     """Reports credentials that were valid once."""
 
 

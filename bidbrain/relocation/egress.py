@@ -8,7 +8,7 @@
     P, v     price, speed  what a place costs per hour, and does per second
 
 A checkpoint travels through its region's object store: between zones of a region that is free, and it is
-there as soon as the program is (``CheckpointTransfer``). Copied directly, as here, zones count as well.
+there as soon as the program is (``CarriedCheckpoint``). Copied directly, as here, zones count as well.
 
 A move costs c (s + d) dollars, and r + (s + d) / b seconds in which the new place is paid for nothing. It is
 worth that if the work left, or as much of it as the new prices can be trusted to last for, is cheaper by more
@@ -167,7 +167,7 @@ def worth_moving(
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointTransfer:
+class CarriedCheckpoint:
     """Says what a running job would carry if it continued elsewhere, and from where."""
 
     baggage: TransferLoad

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from pricing_data.errors import (
-    CredentialsRejected,
+    FeedCredentialsRejected,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -222,7 +222,7 @@ class _Run:
                 wait_s = self._patience.wait_s(failures, error)
                 if wait_s is None:
                     report = replace(report, failure=error, waiting=None)
-                    if isinstance(error, CredentialsRejected | FeedUnavailable):
+                    if isinstance(error, FeedCredentialsRejected | FeedUnavailable):
                         self._given_up[feed.name] = error
                 else:
                     report = replace(report, waiting=error, retries=report.retries + 1)

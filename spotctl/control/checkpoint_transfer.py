@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from bidbrain.relocation.egress import (
     BYTES_PER_GB,
-    CheckpointTransfer,
+    CarriedCheckpoint,
     EgressPrices,
     TransferLoad,
     egress_owed,
@@ -24,14 +24,14 @@ def egress_prices(luggage: MovableCheckpoint) -> EgressPrices:
     return EgressPrices({(tariff.cloud, tariff.to): tariff.usd_gb for tariff in luggage.tariffs})
 
 
-def checkpoint_to_move(state: State) -> CheckpointTransfer | None:
+def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
     """Returns the checkpoint to move and its prices; None where the job stays within one region."""
     luggage = state.terms.luggage
     if luggage is None:
         return None
     size = luggage.size_bytes if state.checkpoint_bytes is None else state.checkpoint_bytes
     baggage = TransferLoad(size / BYTES_PER_GB, luggage.bytes_per_s / BYTES_PER_GB, Seconds(0.0))
-    return CheckpointTransfer(baggage, egress_prices(luggage), _checkpoint_market(state))
+    return CarriedCheckpoint(baggage, egress_prices(luggage), _checkpoint_market(state))
 
 
 def highest_transfer_cost(terms: RunSpec) -> MicroUsd:

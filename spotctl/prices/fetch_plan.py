@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pricing_data.errors import CredentialsRejected, RegionRefused
+from pricing_data.errors import FeedCredentialsRejected, RegionRefused
 from pricing_data.feeds.aws.advisor import ADDRESS, AwsAdvisorFeed
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
@@ -123,7 +123,7 @@ def exit_code(report: FetchReport) -> int:
     if any(part.done or part.new or part.known for part in report.parts):
         return 0
     failures = [part.failure for part in report.parts] + [error for _, error in report.unavailable]
-    refused = (isinstance(error, CredentialsRejected | RegionRefused) for error in failures)
+    refused = (isinstance(error, FeedCredentialsRejected | RegionRefused) for error in failures)
     return 4 if failures and all(refused) else 1
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pricing_data.errors import (
-    CredentialsExpired,
-    CredentialsRejected,
     FeedBroken,
+    FeedCredentialsExpired,
+    FeedCredentialsRejected,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -186,7 +186,7 @@ def _translate_error(where: str, error: BaseException) -> FeedError | None:
         return _refusal_error(where, error.response)
     said = " ".join(str(error).split())[:300]
     if isinstance(error, exceptions.UnauthorizedSSOTokenError | exceptions.TokenRetrievalError):
-        return CredentialsExpired(where, said, "Log in again, for instance with 'aws sso login'")
+        return FeedCredentialsExpired(where, said, "Log in again, for instance with 'aws sso login'")
     if isinstance(
         error,
         exceptions.NoCredentialsError
@@ -216,9 +216,9 @@ def _refusal_error(where: str, response: Mapping[str, Any]) -> FeedError:
     if code in _THROTTLED or status == 429:
         return FeedThrottled(where, said, "Fetch again later: it goes on where it was")
     if code in _EXPIRED:
-        return CredentialsExpired(where, said, "Log in again, and check this machine's clock")
+        return FeedCredentialsExpired(where, said, "Log in again, and check this machine's clock")
     if code in _REJECTED:
-        return CredentialsRejected(where, said, _SET_UP)
+        return FeedCredentialsRejected(where, said, _SET_UP)
     if code in _REFUSED:
         advice = "Enable the region for the account, or allow the call to this user, or leave the region out"
         return RegionRefused(where, said, advice)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.errors import FeedBroken, FeedCredentialsRejected, RegionRefused
 from pricing_data.feeds.aws import catalogue, spot_prices
 from pricing_data.feeds.aws.client import AwsSession, AwsSettings, translating_errors
 from pricing_data.feeds.base import FeedPart, Page, PartKind, narrowed_source
@@ -65,7 +65,7 @@ class AwsFeed:
                 answer = client.describe_regions(AllRegions=False)
         except RegionRefused as error:
             advice = "Allow ec2:DescribeRegions, or name the regions to fetch, or log in as somebody else"
-            raise CredentialsRejected(where, error.found, advice) from error
+            raise FeedCredentialsRejected(where, error.found, advice) from error
         names = sorted(region.get("RegionName", "") for region in answer.get("Regions", ()))
         if not names or not all(names):
             raise FeedBroken(where, f"the regions {names}", "Name the regions to fetch")

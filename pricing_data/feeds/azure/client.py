@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pricing_data.errors import (
-    CredentialsExpired,
     FeedBroken,
+    FeedCredentialsExpired,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -163,7 +163,7 @@ def _refusal_error(where: str, error: Any) -> FeedError:
         wait_s = float(asked) if asked.isdigit() else _quota_wait_s(headers)
         return FeedThrottled(where, said, _LATER, wait_s)
     if status == 401:
-        return CredentialsExpired(where, said, _LOG_IN)
+        return FeedCredentialsExpired(where, said, _LOG_IN)
     if status == 403:
         return RegionRefused(where, said, "Ask for the Reader role on the subscription, or leave it out")
     if status >= 500 or status == 408:

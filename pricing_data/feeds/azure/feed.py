@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pricing_data.errors import CredentialsRejected, FeedBroken, RegionRefused
+from pricing_data.errors import FeedBroken, FeedCredentialsRejected, RegionRefused
 from pricing_data.feeds.azure import rows as azure_rows
 from pricing_data.feeds.azure.client import AzureClient, GraphPage
 from pricing_data.feeds.azure.rows import Size
@@ -92,7 +92,7 @@ class AzureFeed:
         try:
             pages = list(self._query_pages(where, query))
         except RegionRefused as error:
-            raise CredentialsRejected(where, error.found, error.advice) from error
+            raise FeedCredentialsRejected(where, error.found, error.advice) from error
         found = (row.get("subscriptionId") for page in pages for row in page.rows)
         return tuple(name for name in found if isinstance(name, str) and name)
 

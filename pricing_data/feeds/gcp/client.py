@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pricing_data.errors import (
-    CredentialsExpired,
-    CredentialsRejected,
     FeedBroken,
+    FeedCredentialsExpired,
+    FeedCredentialsRejected,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -200,7 +200,7 @@ def _translating_errors(where: str) -> Iterator[None]:
     except auth.DefaultCredentialsError as error:
         raise FeedUnavailable(where, "no credentials were found", _LOG_IN) from error
     except auth.RefreshError as error:
-        raise CredentialsExpired(where, "the credentials cannot be renewed", _LOG_IN) from error
+        raise FeedCredentialsExpired(where, "the credentials cannot be renewed", _LOG_IN) from error
     except (requests.RequestException, auth.TransportError) as error:
         found = f"no whole answer ({type(error).__name__})"
         raise FeedUnreachable(where, found, "Check the connection and fetch again") from error
@@ -216,13 +216,13 @@ def _refusal_error(where: str, error: Any) -> FeedError:
     if status == 429 or (status == 403 and any(reason in reasons for reason in _QUOTA_REASONS)):
         return FeedThrottled(where, said, "Fetch again later", _retry_after_s(error.response))
     if status == 401:
-        return CredentialsExpired(where, said, _LOG_IN)
+        return FeedCredentialsExpired(where, said, _LOG_IN)
     if status == 403:
         return RegionRefused(where, said, "Ask for compute.viewer on the project, or enable the API it names")
     if status >= 500 or status == 408:
         return FeedUnreachable(where, said, "Fetch again later")
     if status == 400 and "API_KEY" in reasons:
-        return CredentialsRejected(where, said, _LOG_IN)
+        return FeedCredentialsRejected(where, said, _LOG_IN)
     return FeedBroken(where, said, "Update the SDK; report it if that does not help")
 
 

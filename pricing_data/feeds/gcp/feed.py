@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pricing_data.errors import CredentialsRejected, FeedBroken, FeedUnavailable, RegionRefused
+from pricing_data.errors import FeedBroken, FeedCredentialsRejected, FeedUnavailable, RegionRefused
 from pricing_data.feeds.base import FeedPart, Page, PartKind, narrowed_source
 from pricing_data.feeds.gcp.answers import History
 from pricing_data.feeds.gcp.client import Endpoints, GcpClient, Listing, Month, month_of
@@ -78,7 +78,7 @@ class GcpFeed:
         try:
             offered = self._offered_types()
         except RegionRefused as error:
-            raise CredentialsRejected(error.where, error.found, error.advice) from error
+            raise FeedCredentialsRejected(error.where, error.found, error.advice) from error
         month, past, some = month_of(self._now()), [], self._settings.zones or self._settings.machine_types
         for _ in range(self._settings.past_months):
             month = month.previous_month

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bidbrain.relocation.egress import (
     BYTES_PER_GB,
     NO_MOVE,
-    CheckpointTransfer,
+    CarriedCheckpoint,
     Distance,
     EgressPrices,
     JobSite,
@@ -88,7 +88,7 @@ def test_an_unknown_price_says_what_is_missing() -> None:
 
 
 def test_what_is_carried_by_way_of_an_object_store_leaves_regions_only() -> None:
-    home = CheckpointTransfer(replace(BAGGAGE, restart_s=Seconds(0)), EGRESS, EAST)
+    home = CarriedCheckpoint(replace(BAGGAGE, restart_s=Seconds(0)), EGRESS, EAST)
     assert home.transfer_cost(place(OTHER_ZONE, 1.8)) == NO_MOVE
     assert replace(home, home=None).transfer_cost(place(AZURE, 1.8)) == NO_MOVE
     toll = home.transfer_cost(place(OHIO, 1.8))

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.errors import CredentialsExpired, FeedBroken, FeedThrottled, FeedUnavailable, RegionRefused
+from pricing_data.errors import (
+    FeedBroken,
+    FeedCredentialsExpired,
+    FeedThrottled,
+    FeedUnavailable,
+    RegionRefused,
+)
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
 from pricing_data.feeds.aws.spot_prices import SOURCE
@@ -184,7 +190,7 @@ def test_an_expired_credential_keeps_what_was_stored(cloud: Cloud, feed: AwsFeed
         cloud.always[region] = Trouble("RequestExpired")
     store = MemoryStore()
     report = _fetch(feed, store)
-    assert all(isinstance(part.failure, CredentialsExpired) for part in report.parts)
+    assert all(isinstance(part.failure, FeedCredentialsExpired) for part in report.parts)
     assert "Log in again" in str(report.parts[0].failure)
     newest = max(row[2] for row in _stored(store, "us-east-1"))
     assert {row for row in _expected(rows) if row[2] <= newest} == _stored(store, "us-east-1")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pricing_data.errors import (
-    CredentialsExpired,
     FeedBroken,
+    FeedCredentialsExpired,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -110,7 +110,7 @@ def test_what_asking_again_cannot_help_is_asked_once(error: FeedError) -> None:
 
 
 def test_a_feed_whose_credentials_are_rejected_is_given_up() -> None:
-    error = CredentialsExpired("acme", "too old", "log in")
+    error = FeedCredentialsExpired("acme", "too old", "log in")
     feed = ScriptedFeed({("a", 2): [error]}, regions=("a", "b", "c"))
     other = ScriptedFeed(name="other", regions=("z",))
     store = MemoryStore()

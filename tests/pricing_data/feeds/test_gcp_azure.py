@@ -10,9 +10,9 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError
 
 from pricing_data.errors import (
-    CredentialsExpired,
-    CredentialsRejected,
     FeedBroken,
+    FeedCredentialsExpired,
+    FeedCredentialsRejected,
     FeedError,
     FeedThrottled,
     FeedUnavailable,
@@ -210,7 +210,7 @@ def test_expired_credentials_end_the_feed_and_say_so(cloud: Cloud) -> None:
         cloud.server.faults += [Fault(path, cloud.refusal(401))] * 100
     report, store = cloud.fetched()
     (error,) = (error for _, error in report.unavailable)
-    assert isinstance(error, CredentialsExpired)
+    assert isinstance(error, FeedCredentialsExpired)
     assert "Log in with" in str(error)
     assert not store.prices
 
@@ -233,7 +233,7 @@ def test_credentials_that_expire_on_the_way_keep_what_was_stored() -> None:
     cloud = Cloud("gcp")
     cloud.server.faults += [Fault("us-central1/advice", cloud.refusal(401), skip=10)]
     report, store = cloud.fetched()
-    assert any(isinstance(error, CredentialsExpired) for error in failures(report))
+    assert any(isinstance(error, FeedCredentialsExpired) for error in failures(report))
     report, store = cloud.fetched(store)
     assert report.is_complete
     check(store, cloud.expected)
@@ -260,7 +260,7 @@ def test_a_project_that_is_closed_to_us_ends_the_feed() -> None:
     cloud.server.faults += [Fault("/machineTypes", cloud.refusal(403))] * 10
     report, _ = cloud.fetched()
     ((_, error),) = report.unavailable
-    assert isinstance(error, CredentialsRejected)
+    assert isinstance(error, FeedCredentialsRejected)
 
 
 def test_one_region_refused_leaves_the_others() -> None:

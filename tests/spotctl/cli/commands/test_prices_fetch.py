@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pricing_data.errors import (
-    CredentialsExpired,
-    CredentialsRejected,
+    FeedCredentialsExpired,
+    FeedCredentialsRejected,
     FeedError,
     FeedUnavailable,
     FeedUnreachable,
@@ -160,8 +160,8 @@ def test_what_could_not_be_got_is_said_beside_what_was(aws: Cloud) -> None:
 @pytest.mark.parametrize(
     ("failures", "status"),
     [
-        ((CredentialsExpired, RegionRefused), 4),
-        ((CredentialsRejected, FeedUnreachable), 1),
+        ((FeedCredentialsExpired, RegionRefused), 4),
+        ((FeedCredentialsRejected, FeedUnreachable), 1),
         ((FeedUnavailable,), 1),
         ((RegionRefused, None), 0),
     ],
