@@ -47,7 +47,7 @@ _LONGEST_SOCKET_NAME: Final = 107
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Real seconds.
+    """Sets how long the job's processes wait for each other, in real seconds.
 
     ``checkpoint_s``: between two checkpoints, beside those that are due by clocks; 0: never by time.
     ``repeat_s``: between signs of life, and turns to repeat what is unconfirmed (``Link.repeat_in_turn``);
@@ -88,8 +88,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
+    """Describes a job: what to train, on what, and how its processes reach each other.
 
+    ``application``: ``module:Class`` or ``file.py:Class``, made from ``arguments`` (JSON values).
     ``program``: a copy of that file, which is edited while jobs run: all processes of a job run the same.
     ``core_seconds_per_clock``: what one clock takes one core at the least, in real seconds; 0 lets it run.
     ``stop``: what may end it before the last clock. ``input_bytes``: how much of the input a worker keeps in

@@ -41,7 +41,7 @@ _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``rows``: of the whole input; ``shards``: into how many it is to be cut."""
+    """Describes a trial. ``rows``: of the whole input; ``shards``: into how many it is to be cut."""
 
     application: str
     arguments: Mapping[str, Any]

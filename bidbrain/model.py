@@ -120,8 +120,9 @@ class ScalingCurve(StrEnum):
     PER_DOUBLING = "per doubling"
     """Doubling the instances multiplies the speed by 2 phi."""
     CONSTANT = "constant"
-    """Equation 4.3 to the letter: phi whatever the footprint. It scales every E alike and changes no
-    decision.
+    """Equation 4.3 to the letter: phi whatever the footprint.
+
+    It scales every E alike and changes no decision.
     """
 
 
@@ -284,5 +285,4 @@ class Decision:
     bid: UsdPerHour | None = None
     """Set for acquire: ``count`` instances of ``market`` at ``bid``; None means on demand."""
     again: bool = False
-    """Set for acquire: another decision follows at the same moment, because one request is limited in size.
-    """
+    """Set for acquire: another decision follows at the same moment, as one request is limited in size."""

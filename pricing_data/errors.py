@@ -6,8 +6,8 @@ TraceError              a file cannot be read as the price file it claims to be
     NoSuchMarket            it can, and has none of the markets asked for
 FeedError               a cloud's prices could not be fetched
     FeedUnavailable         its SDK or its credentials are missing: do without the feed, say how to get them
-    CredentialsRejected     drop the feed for this run
-        CredentialsExpired      ... and log in again
+    FeedCredentialsRejected drop the feed for this run
+        FeedCredentialsExpired  ... and log in again
     RegionRefused           do without this part, the others are available
     FeedThrottled           wait, then ask again
     FeedUnreachable         the connection broke: ask again

@@ -49,7 +49,7 @@ Step: TypeAlias = Callable[[ClusterState, Sequence[Event]], tuple[ClusterState, 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``peer`` told ``event`` under its ``number``."""
+    """A message in the journal: ``peer`` told ``event`` under its ``number``."""
 
     peer: str
     number: int

@@ -23,8 +23,9 @@ class SilenceTimer:
         self._heard_at = dict.fromkeys(names, now)
 
     def wake_up(self, now: float) -> None:
-        """Call it before taking anything that has come by ``now``. Silence is measured as of then, until the
-        next call.
+        """Records that the process runs. Call it before taking anything that has come by ``now``.
+
+        Silence is measured as of then, until the next call.
         """
         stopped_s = max(0.0, now - self._now - self._longest_wait_s)
         self._now = now

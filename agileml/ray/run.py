@@ -42,7 +42,7 @@ def run(
     timing: Timing | None = None,
     progress: Callable[[Upward], None] | None = None,
 ) -> Trained:
-    """Train a model on the Ray cluster that this process belongs to, until it is done.
+    """Trains a model on the Ray cluster that this process belongs to, until it is done.
 
     Connects as ``ray.init(address="auto")`` does, unless the process is connected already; starts and stops
     no cluster. Every node that is labelled ``tier=reliable`` or ``tier=transient`` takes part, also those

@@ -387,9 +387,8 @@ class Replicas:
             return False
         for replica in kept.values():
             replica.state.roll_back(command.clock)  # after a stop some may be beyond the last clock
-            replica.role = (
-                ReplicaRole.FROZEN
-            )  # whoever still wants to compute need not, and finds no undo to read by
+            # Nobody needs to read any more, and later clocks have no undo left to read by.
+            replica.role = ReplicaRole.FROZEN
         values = tuple((p, replica.state.all_values()) for p, replica in kept.items())
         self._out.append(Save(command.generation, command.clock, values))
         return True

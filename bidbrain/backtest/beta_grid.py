@@ -103,8 +103,9 @@ class BetaTables:
 
 
 def _locate_between(knots: Floats, values: Floats) -> tuple[Codes, Floats]:
-    """Returns the knot at or below each value, not the last, and how far towards the next one it lies, in [0,
-    1].
+    """Returns the knot at or below each value, and how far towards the next one the value lies.
+
+    The last knot is never returned. The share is in [0, 1].
     """
     below = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
     share = (values - knots[below]) / (knots[below + 1] - knots[below])

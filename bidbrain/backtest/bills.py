@@ -104,8 +104,9 @@ def _by_the_hour(
     opens: Codes,
     accounting: Accounting,
 ) -> Codes:
-    """Returns, (q,), whole hours at the price of their start; the paper's accounting cuts the job's last
-    ones.
+    """Returns, (q,), whole hours at the price of their start.
+
+    The paper's accounting cuts the job's last ones.
     """
     spot = tape.price_at(ended.traded_market[owner], opens)
     price = np.where(ended.on_demand[owner], on_demand[ended.market[owner]], spot)

@@ -38,7 +38,10 @@ class CapacityTape:
         return found
 
     def taken_at(self, market: Codes, since: Codes) -> Codes:
-        """Returns, (k,), when machines held at ``since`` are taken for lack of capacity; ``NEVER`` where not."""
+        """Returns, (k,), when machines held at ``since`` are taken for lack of capacity.
+
+        ``NEVER`` where not.
+        """
         found = np.full(len(market), NEVER)
         for spells, mine in self._by_market(market):
             found[mine] = _taken_at(spells, since[mine])

@@ -152,7 +152,7 @@ class _Batch:
         return True
 
     def _next_events(self) -> tuple[Codes, Codes]:
-        """Returns, (n,), when an hour is next decided upon, and when anything next happens but the job's end."""
+        """Returns, (n,), when an hour is next decided upon, and the next event but the job's end."""
         places, now = self._places, self._progress.now[:, None]
         staying = places.is_staying
         joins = np.where(staying & (places.works_from > now), places.works_from, NEVER)
@@ -364,7 +364,10 @@ class _Batch:
         places.refused[rows, place] = refused
 
     def _is_refused(self, market: Codes, now: Codes, bid: Floats) -> Flags:
-        """Returns whether requests are refused: for lack of capacity, or because the bid is below the price."""
+        """Returns whether requests are refused.
+
+        For lack of capacity, or because the bid is below the price.
+        """
         refused = ~self._tape.capacity.has_capacity(market, now)
         if self._setting.rules.cleared_by_bid:
             refused |= self._tape.price_at(market, now) > bid
@@ -398,8 +401,9 @@ class _Batch:
     # ---- what strategies are shown ------------------------------------------------------------------
 
     def _held_counts(self, staying: Flags) -> FootprintBatch:
-        """Returns footprints for ``Strategy.needs_nothing``: which machines they hold, and nothing that time
-        changes.
+        """Returns footprints for ``Strategy.needs_nothing``.
+
+        Which machines they hold, and nothing that time changes.
         """
         places = self._places
         count, nothing = np.where(staying, places.count, 0), np.zeros(places.count.shape)

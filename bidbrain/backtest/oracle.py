@@ -144,7 +144,10 @@ def _least_cost(
 
 
 def _least_until(value: Floats, k: int, cells_ahead: Codes) -> Floats:
-    """Returns the least V over the cells from k + 1 (or k, without a ride) to k + ``cells_ahead``, (n, mu)."""
+    """Returns the least V over the cells from k + 1 to k + ``cells_ahead``, (n, mu).
+
+    Without a ride the cells begin at k.
+    """
     span = int(cells_ahead.max()) + 1
     falling = np.minimum.accumulate(value[k + 1 : k + 1 + span], axis=0)
     at = np.maximum(cells_ahead - 1, 0)
@@ -173,8 +176,9 @@ def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
 
 
 def _price_extremes(setting: MarketSetup, tape: PriceTape, grid_s: int) -> tuple[Floats, Floats]:
-    """Returns the lowest and the highest price in force within each cell, (m, cells); infinite, 0 without
-    one.
+    """Returns the lowest and the highest price in force within each cell, (m, cells).
+
+    Infinite, 0 without one.
     """
     count = (tape.end - tape.begin) // grid_s + 1
     begins = tape.begin + np.arange(count) * grid_s
@@ -197,9 +201,7 @@ def _trailing_minimum(values: Floats, width: int) -> Floats:
 
 
 def _last_rise(lowest: Floats, highest: Floats, width: int) -> Codes:
-    """Returns, (cells,), the last of the next ``width`` cells in which a market is above its lowest price
-    here.
-    """
+    """Returns, (cells,), the last of the next ``width`` cells with a market above its lowest price here."""
     count = lowest.shape[1]
     last = np.arange(count)
     for ahead in range(1, width + 1):

@@ -89,7 +89,10 @@ class PriceTape:
         )
 
     def step_at(self, market: Codes, moment: Codes) -> Codes:
-        """Returns the step in force; arguments broadcast, and moments lie in the window (its end, if later)."""
+        """Returns the step in force.
+
+        Arguments broadcast, and moments lie in the window (its end, if later).
+        """
         bounded = np.minimum(moment, self.end)
         found = self.first[(bounded - self.begin) // _BUCKET_S, market]
         bounded = np.broadcast_to(bounded, found.shape)
@@ -103,8 +106,9 @@ class PriceTape:
         return self.prices[self.step_at(market, moment)]
 
     def first_above(self, market: Codes, since: Codes, level: Floats) -> Codes:
-        """Returns when the price first exceeds ``level`` after ``since``, each (k,); ``NEVER`` where it does
-        not.
+        """Returns when the price first exceeds ``level`` after ``since``, each (k,).
+
+        ``NEVER`` where it does not.
         """
         ahead = first_above(self.maxima, self.step_at(market, since) + 1, level, len(self.maxima))
         found: Codes = self.times[ahead]

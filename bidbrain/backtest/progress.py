@@ -35,8 +35,9 @@ class JobProgress:
         self._unsaved = np.zeros(len(begins))
         """Work since the last checkpoint."""
         self._running_s = np.zeros(len(begins))
-        """Seconds at work since the last checkpoint, or the last loss. Pauses and times without a machine do
-        not count: nothing is done in them that could be saved.
+        """Seconds at work since the last checkpoint, or the last loss.
+
+        Pauses and times without a machine do not count: nothing is done in them that could be saved.
         """
 
     def work_rate(self, ideal: Floats) -> Floats:

@@ -50,7 +50,10 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summarises a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed; in its own unit."""
+    """Summarises a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed.
+
+    In its own unit.
+    """
 
     mean: float
     p5: float

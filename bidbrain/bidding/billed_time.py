@@ -23,8 +23,7 @@ SurviveUntil: TypeAlias = Callable[[Floats, Flags], tuple[Floats, Floats]]
 def billed_seconds(
     rules: MarketRules, age_s: Floats, horizon_s: Floats, survival: Floats, lives: SurviveUntil
 ) -> Floats:
-    """Returns the seconds that each instance is expected to be charged for within ``horizon_s``, net of
-    refunds.
+    """Returns the seconds that each instance should be charged for within ``horizon_s``, net of refunds.
 
     The instances are ``age_s`` old. We end them at the horizon unless the provider ends them before.
     ``horizon_s`` must lie within the maximum lifetime, unless ``lives`` knows of that; ``survival`` is the

@@ -24,7 +24,10 @@ from pricing_data.model.units import HOUR_S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestGrid:
-    """Describes one instance of every market at every bid delta, for its first hour. Leading axes are n or 1."""
+    """Describes one instance of every market at every bid delta, for its first hour.
+
+    Leading axes are n or 1.
+    """
 
     cores: Floats
     """(m,)."""
@@ -59,7 +62,10 @@ def score_candidates(
     scaling: ScalingModel,
     work_left: Floats,
 ) -> CandidateScores:
-    """Scores every request beside footprints of shape (n, a); ``work_left`` (n,) caps the work that counts."""
+    """Scores every request beside footprints of shape (n, a).
+
+    ``work_left`` (n,) caps the work that counts.
+    """
     lost = _lost_s(footprint, requestable, scaling)
     useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
     counts = requestable.counts[..., None]
@@ -87,8 +93,9 @@ def _lost_s(footprint: AllocationColumns, requestable: RequestGrid, scaling: Sca
 
 
 def _held_work(footprint: AllocationColumns, lost: Floats) -> Floats:
-    """Returns core-seconds of what is held already (n, m, d); an allocation can lose no more time than it
-    has.
+    """Returns core-seconds of what is held already (n, m, d).
+
+    An allocation can lose no more time than it has.
     """
     work = np.zeros_like(lost)
     for place in range(footprint.count.shape[-1]):

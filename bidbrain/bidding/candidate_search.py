@@ -56,7 +56,10 @@ class ScoredCandidates:
 
 
 def request_room(setting: MarketSetup, held_now: FootprintBatch) -> Codes:
-    """Returns, (n, m), how many more instances of each market can be requested together; none where below 1."""
+    """Returns, (n, m), how many more instances of each market can be requested together.
+
+    None where below 1.
+    """
     limits = setting.limits
     instances = np.minimum(limits.max_per_allocation, limits.max_instances - held_now.live_count)
     if np.isinf(limits.max_cores):

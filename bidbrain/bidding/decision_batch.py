@@ -43,13 +43,12 @@ class MarketSetup:
 
 
 class SurvivalBatch(Protocol):
-    """Answers about evictions in bulk, as they were known at n decision points (``eviction.base`` has the
-    terms).
-    """
+    """Answers about evictions in bulk, as known at n decision points (``eviction.base`` has the terms)."""
 
     def known_markets(self) -> Flags:
-        """Returns, (n, m) or (1, m), whether anything is known of a market; where not, answers are
-        pessimistic.
+        """Returns, (n, m) or (1, m), whether anything is known of a market.
+
+        Where not, answers are pessimistic.
         """
         ...
 

@@ -1,5 +1,6 @@
-"""Computes when to decide next (Harlap 4.4): plain data in, an instant out. Evictions need a decision at
-once.
+"""Computes when to decide next (Harlap 4.4): plain data in, an instant out.
+
+Evictions need a decision at once.
 """
 
 from __future__ import annotations
@@ -34,11 +35,10 @@ def next_decision_at(now: Instant, footprint: Iterable[Holding], anchor: Instant
 
 
 def due_for_renewal(now: Instant, footprint: Iterable[Holding]) -> tuple[str, ...]:
-    """Returns ids of holdings to pass to ``renew_or_terminate``: their hour ends within the lead; soonest
-    first.
+    """Returns ids of holdings to pass to ``renew_or_terminate``: their hour ends within the lead.
 
-    A holding whose instances are all warned needs no decision. One that was renewed is held to its next
-    hour's end.
+    Soonest first. A holding whose instances are all warned needs no decision. One that was renewed is held to
+    its next hour's end.
     """
     due = [h for h in footprint if h.counts_for and h.hour_ends - RENEWAL_LEAD_S <= now]
     return tuple(h.id for h in sorted(due, key=lambda h: (h.hour_ends, h.id)))

@@ -88,7 +88,10 @@ def mean_time_left(transient: AllocationColumns) -> Floats:
 
 
 def eviction_of_any(footprint: AllocationColumns) -> Floats:
-    """Returns 1 - prod_j (1 - beta_j), shape (...): the probability that any allocation is evicted (in 4.2)."""
+    """Returns 1 - prod_j (1 - beta_j), shape (...).
+
+    The probability that any allocation is evicted (in 4.2).
+    """
     evicted: Floats = 1.0 - footprint.survival.prod(axis=-1)
     return evicted
 

@@ -31,8 +31,9 @@ ENDLESS_S: Final = 100 * 365 * 24 * HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class CostForecast:
-    """Holds expectations for one job. Cost and time are infinite where it would not finish in a hundred
-    years.
+    """Holds expectations for one job.
+
+    Cost and time are infinite where it would not finish in a hundred years.
     """
 
     work: float
@@ -58,8 +59,7 @@ def forecast_cost(
     whole: bool = True,
     reliable_per_hour: float | None = None,
 ) -> CostForecast:
-    """Returns expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build
-    now.
+    """Returns expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build.
 
     ``most_s``: the job ends after so long, whatever is done by then; either it or ``work`` is finite.
     ``whole``: whether the job ends there, so that started billing hours are paid for. ``reliable_per_hour``:

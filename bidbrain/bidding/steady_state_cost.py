@@ -4,7 +4,8 @@
     H         the time ahead: what the rest of the work takes all machines, from one hour to eight
     U, S, B   E[min(time to eviction, H)], P(no eviction within H), and seconds charged within H
     q         (1 - S) / U: evictions per second while it is up
-    G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted; a warned machine is paid for until its notice ends
+    G         P (B / U) (1 + q notice): dollars per machine-hour while a machine is up, refunds deducted;
+              a warned machine is paid for until its notice ends
     gap_s     seconds from an eviction until what replaces the machine works
     u         1 / (1 + q gap_s): share of the time that a replaced machine is up
     C         sum of k G u, and the list price of the reliable machines: dollars per hour
@@ -70,8 +71,9 @@ class FootprintSums:
     instances: Floats
 
     def add_machines(self, count: Floats, cores: Floats, rates: MachineRates) -> FootprintSums:
-        """Returns the sums with one more allocation of ``count`` machines each; a negative count takes one
-        away.
+        """Returns the sums with one more allocation of ``count`` machines each.
+
+        A negative count takes one away.
         """
         return FootprintSums(
             self.paid + count * rates.paid * rates.up,
@@ -113,11 +115,10 @@ def estimate_costs(setting: MarketSetup, footprints: FootprintSums) -> Footprint
 
 
 def fresh_rates(setting: MarketSetup, at: DecisionBatch, *, refunds: bool = True) -> MachineRates:
-    """Returns the rates of a new machine in every market, bid at its list price, (n, m); G is P without
-    ``refunds``.
+    """Returns the rates of a new machine in every market, bid at its list price, (n, m).
 
-    Where prices do not evict, bids do not matter, and decision points with as much work left get the same
-    rates.
+    G is P without ``refunds``. Where prices do not evict, bids do not matter, and decision points with as
+    much work left get the same rates.
     """
     shape = (len(_ahead_s(setting, at)), len(setting.markets))
     delta = np.full(shape, setting.limits.bid_deltas[-1])

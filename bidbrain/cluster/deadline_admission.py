@@ -84,7 +84,7 @@ class DeadlinePromises:
                 break
 
     def must_run_now(self, moment: ActiveJobs) -> Flags:
-        """Returns which active jobs have to run in the round that begins now, and on which type, (jobs, k)."""
+        """Returns which active jobs must run in the round that begins now, and on which type, (jobs, k)."""
         where = np.zeros((len(moment.jobs), len(self._workers)), np.bool_)
         if self._rounds is None:
             return where

@@ -56,7 +56,10 @@ class Reservation:
     sure: Floats
 
     def required_type(self, number: int, left: float) -> int:
-        """Returns the type on which the job has to run in this round, given its steps left; -1: it may wait."""
+        """Returns the type on which the job has to run in this round, given its steps left.
+
+        -1: it may wait.
+        """
         here = number - self.first
         if not 0 <= here < len(self.place) or left <= self.sure[here + 1]:
             return -1
@@ -74,10 +77,10 @@ class Reservation:
 def reserve_rounds(
     free: Indices, number: int, steps: float, rates: Floats, scale: int, rounds: RoundClock
 ) -> Reservation | None:
-    """Returns the latest rounds that do ``steps``, each on the fastest type with room; None if there are too
-    few.
+    """Returns the latest rounds that do ``steps``, each on the fastest type with room.
 
-    ``free`` (t, k): workers in each round from ``number`` until the deadline. ``rates`` (k,).
+    None if there are too few. ``free`` (t, k): workers in each round from ``number`` until the deadline.
+    ``rates`` (k,).
     """
     speed = np.where(free >= scale, rates, 0.0)
     rate = speed.max(axis=1)

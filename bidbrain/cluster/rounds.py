@@ -38,7 +38,10 @@ FADE: Final = 0.5 ** (1 / 5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combinations:
-    """Lists what can run in a round: ``first`` (c,) and ``second`` (c,; -1: alone), their ``share`` (c, k)."""
+    """Lists what can run in a round: ``first`` (c,) and ``second`` (c,.
+
+    -1: alone), their ``share`` (c, k).
+    """
 
     first: Indices
     second: Indices
@@ -164,8 +167,9 @@ def _can_renew(placed: WorkerLease | None, count: int) -> bool:
 
 
 def _take_workers(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:
-    """Takes them from the fullest server that has enough, or from as few as possible; removes them from
-    ``free``.
+    """Takes them from the fullest server that has enough, or from as few as possible.
+
+    Removes them from ``free``.
     """
     enough = [server for server, numbers in enumerate(free) if len(numbers) >= count]
     if enough:

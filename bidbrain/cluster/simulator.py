@@ -260,7 +260,10 @@ class _Simulation:
         self._dollars += float(busy * workers @ self._setting.cluster.cost[place]) / HOUR_S
 
     def _advance_jobs(self, who: Indices, rate: Floats, seconds: Floats, since: Floats | float) -> Floats:
-        """Moves jobs ``who`` (positions among the active) on for at most ``seconds``; returns how long, (w,)."""
+        """Moves jobs ``who`` (positions among the active) on for at most ``seconds``.
+
+        Returns how long, (w,).
+        """
         jobs = self._active[who]
         needed = np.divide(self._left[jobs], rate, out=np.full(len(jobs), np.inf), where=rate > 0)
         took = np.minimum(seconds, needed)

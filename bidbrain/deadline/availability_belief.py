@@ -47,8 +47,9 @@ class LomaxLaw:
 
 @dataclass(frozen=True, slots=True)
 class SpellPrior:
-    """Holds the L laws held possible, for either side and equally likely at first, and how long evidence
-    counts.
+    """Holds the L laws held possible, equally likely at first, and how long evidence counts.
+
+    They hold for either side.
     """
 
     laws: tuple[LomaxLaw, ...]
@@ -132,8 +133,9 @@ def _update_weights(weights: Floats, likelihood: Floats, kept: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Holds what one live run believes: plain data, updated look by look, so that a replay arrives at the
-    same.
+    """Holds what one live run believes.
+
+    Plain data, updated look by look, so that a replay arrives at the same.
     """
 
     prior: SpellPrior
@@ -148,7 +150,10 @@ class Belief:
         return cls._from_batch(BeliefBatch.first_look(prior, np.array([up])), at_s)
 
     def observe(self, up: bool, at_s: Seconds) -> Self:
-        """Returns the belief after a look at ``at_s``; raises ValueError where that is before the last one."""
+        """Returns the belief after a look at ``at_s``.
+
+        Raises ValueError where that is before the last one.
+        """
         if at_s < self.seen_at_s:
             raise ValueError(f"seen at {at_s} s after {self.seen_at_s} s; looks must be folded in order")
         return self._from_batch(self.as_batch().observe(np.array([up]), at_s - self.seen_at_s), at_s)

@@ -84,8 +84,9 @@ def uniform_progress_rule(job: DeadlineJob, *, spot_first: bool = False) -> Rule
 
 
 def time_sliced_rule(job: DeadlineJob, slices: int = 8) -> Rule:
-    """Runs greedily within each of ``slices`` equal parts; every part has its share of the work and its own
-    net.
+    """Runs greedily within each of ``slices`` equal parts.
+
+    Every part has its share of the work and its own net.
     """
 
     def rule(now: DeadlineStates, _: BeliefBatch) -> Codes:

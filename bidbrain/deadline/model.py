@@ -45,9 +45,7 @@ class DeadlineJob:
     deadline_s: Seconds
     """From the start."""
     overhead_s: Seconds
-    """Seconds without progress after starting any machine other than the one that runs (start-up and
-    recovery).
-    """
+    """Seconds without progress after starting any machine but the running one (start-up and recovery)."""
     tick_s: Seconds
     spot: UsdPerHour
     on_demand: UsdPerHour

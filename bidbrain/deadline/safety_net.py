@@ -30,8 +30,9 @@ _DUST = 1e-9
 
 
 def margins_after(job: DeadlineJob, now: DeadlineStates, tick_s: float) -> Floats:
-    """Returns the margin in seconds that each ``MachineKind`` leaves after ``tick_s``, at worst; shape (3,
-    n).
+    """Returns the margin in seconds that each ``MachineKind`` leaves after ``tick_s``, at worst.
+
+    Shape (3, n).
     """
     slack = now.left_s - now.work_left_s - job.reserve_s
     spot = np.minimum(now.overhead_s(job, MachineKind.SPOT), tick_s)
@@ -62,7 +63,10 @@ def safe_costs_after(job: DeadlineJob, now: DeadlineStates) -> Floats:
 
 
 def work_off_tick(job: DeadlineJob, now: DeadlineStates, machine: MachineKind) -> tuple[Floats, Floats]:
-    """Returns work and overhead left after a tick of ``machine``, in seconds; overhead is worked off first."""
+    """Returns work and overhead left after a tick of ``machine``, in seconds.
+
+    Overhead is worked off first.
+    """
     overhead = now.overhead_s(job, machine)
     progress = 0.0 if machine is MachineKind.NOTHING else np.maximum(job.tick_s - overhead, 0.0)
     return np.maximum(now.work_left_s - progress, 0.0), np.maximum(overhead - job.tick_s, 0.0)

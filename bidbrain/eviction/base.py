@@ -54,8 +54,7 @@ class Beta:
 
 
 class FittedMarkets(Protocol):
-    """Answers questions about machines of age ``age_s`` whose bid is ``bid_delta`` dollars per hour above the
-    price.
+    """Answers about machines of age ``age_s`` whose bid is ``bid_delta`` dollars per hour above the price.
 
     A negative delta means that the eviction is under way: survival 0. Where nothing is known
     (``evidence(...).is_known`` is false) answers are pessimistic, survival 0 and uptime 0. So a market that

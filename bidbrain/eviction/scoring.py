@@ -138,13 +138,13 @@ def choose_estimator(
     days: int = CHOICE_DAYS,
     step_s: float = CHOICE_STEP_S,
 ) -> str:
-    """Returns the candidate whose past probabilities for ``market`` had the least log loss (see
-    ``prefer_least_loss``).
+    """Returns the candidate whose past probabilities for ``market`` had the least log loss.
 
     Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
-    moment and asked about the machines then up, and only outcomes settled by ``now`` count. Where too little
-    happened to tell them apart, the first candidate that knows the market wins; the first of all where none
-    does. An origin at which a candidate knew nothing counts as even odds.
+    moment and asked about the machines then up, and only outcomes settled by ``now`` count.
+    ``prefer_least_loss`` compares them. Where too little happened to tell them apart, the first candidate
+    that knows the market wins; the first of all where none does. An origin at which a candidate knew nothing
+    counts as even odds.
     """
     known = observations.as_of(now)
     scored = find_starts(known.spells(market), step_s, horizon_s).select_period(now - days * _DAY_S, now)
@@ -162,10 +162,10 @@ def has_enough(happened: Flags) -> bool:
 
 
 def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
-    """Returns the first, unless another's mean is lower by more than a standard error of their paired
-    difference.
+    """Returns the first, unless another is better by more than a standard error.
 
-    Then it returns the one that is lowest. Differences within chance are no reason to switch every day.
+    That is the standard error of the mean of their paired difference. Then it returns the one that is lowest.
+    Differences within chance are no reason to switch every day.
     """
     first, *others = losses
     beaten = {first: 0.0}

@@ -72,10 +72,10 @@ class EstimatorSelector:
 
 @dataclass(frozen=True, slots=True)
 class FittedSelector:
-    """Answers with the estimator chosen for each market; with the next that knows it, where that one does
-    not.
+    """Answers with the estimator chosen for each market.
 
-    Markets are judged at the same moments of the past, so one fit at a moment serves all of them.
+    With the next that knows it, where that one does not. Markets are judged at the same moments of the past,
+    so one fit at a moment serves all of them.
     """
 
     model: EstimatorSelector

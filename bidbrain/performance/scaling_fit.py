@@ -88,8 +88,9 @@ class Stretch:
 
     @property
     def median_speed(self) -> float | None:
-        """Returns the median work per second over the later half of the intervals; None while there are too
-        few.
+        """Returns the median work per second over the later half of the intervals.
+
+        None while there are too few.
         """
         after = [stamp for stamp in self.stamps if stamp.at_s >= self.changed_at_s]
         pairs = [(a, b) for a, b in pairwise(after) if b.at_s > a.at_s]

@@ -31,8 +31,10 @@ _SWEEPS: Final = 40
 _ONE_MEASUREMENT: Final = 0.1
 """Relative standard error of a single measurement of a minute or so, until repeats improve on it."""
 _FROM_CATALOGUE: Final = 0.5
-"""Relative standard error of a ratio of two types' catalogue speeds: models differ as much (K80 to V100: 2 to
-10 in the published table)."""
+"""Relative standard error of a ratio of two types' catalogue speeds.
+
+Models differ as much (K80 to V100: 2 to 10 in the published table).
+"""
 
 
 class Source(StrEnum):

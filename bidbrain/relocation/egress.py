@@ -79,7 +79,7 @@ class EgressPrices:
 
 @dataclass(frozen=True, slots=True)
 class TransferLoad:
-    """What a job carries and how long it takes to get going."""
+    """Says what a job carries and how long it takes to restart."""
 
     size_gb: float
     gb_per_s: float
@@ -94,8 +94,9 @@ class TransferLoad:
 
 @dataclass(frozen=True, slots=True)
 class JobSite:
-    """Describes a market as a place to run the whole job: dollars per hour for all its machines, work per
-    second.
+    """Describes a market as a place to run the whole job.
+
+    Dollars per hour for all its machines, work per second.
     """
 
     market: Market

@@ -1,5 +1,4 @@
-"""Implements the default: whatever does the rest of the job's work for least, by the market's rules and
-record.
+"""Implements the default strategy: does the rest of the work for least, by the market's rules and record.
 
     by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
                     hour's end, as Proteus has them (``proteus.py``)
@@ -45,7 +44,9 @@ from bidbrain.strategies.single_decision import renew_one
 from pricing_data.model.units import HOUR_S
 
 TWICE_S: Final = 90.0
-"""Seconds for which both are paid in an exchange: from when the new machines run until the old ones are gone.
+"""Seconds for which both are paid in an exchange.
+
+From when the new machines run until the old ones are gone.
 """
 _COUNTS: Final = 24
 """How many counts are tried in each market."""
@@ -65,11 +66,11 @@ class Auto:
     by_the_hour: BidBrain = field(default_factory=BidBrain)
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Requests what makes the work that is left cheapest: more machines, or others in place of dearer
-        ones.
+        """Requests what makes the work that is left cheapest.
 
-        Replacements are requested first: whoever gave machines up for a request that is then refused would
-        have neither. Until they run, for about a minute, there are more machines than the job's maximum.
+        More machines, or others in place of dearer ones. Replacements are requested first: whoever gave
+        machines up for a request that is then refused would have neither. Until they run, for about a minute,
+        there are more machines than the job's maximum.
         """
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.choose_requests(setting, at)
@@ -126,8 +127,7 @@ class Auto:
         return replace(_as_requests(setting, markets[rows, place], counts[rows, place], worth), again=worth)
 
     def give_up(self, setting: MarketSetup, at: DecisionBatch) -> Codes:
-        """Returns, (n,), the dearest of the surplus machines, once those run that were requested in their
-        place.
+        """Returns, (n,), the dearest of the surplus machines, once their replacements run.
 
         Returns at once what has come to cost more than on demand.
         """
@@ -158,8 +158,9 @@ class Auto:
         place: int,
         standing: tuple[FootprintSums, FootprintCosts],
     ) -> tuple[Floats, Codes, Codes]:
-        """Returns dollars that exchanging the machines at ``place`` saves, for which market and count; each
-        (n,).
+        """Returns dollars that exchanging the machines at ``place`` saves, for which market and count.
+
+        Each (n,).
         """
         fresh, held = rates
         now, as_it_is = standing
@@ -309,7 +310,10 @@ def _score_growth(
 
 
 def _growth_room(setting: MarketSetup, held: FootprintBatch) -> Codes:
-    """Returns, (n, m), how many more machines of each market there is room for, in however many allocations."""
+    """Returns, (n, m), how many more machines of each market there is room for.
+
+    They may be in any number of allocations.
+    """
     instances = np.maximum(setting.limits.max_instances - held.live_count, 0)
     most = np.broadcast_to(instances[:, None], (len(instances), len(setting.markets)))
     if np.isinf(setting.limits.max_cores):

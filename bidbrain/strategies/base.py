@@ -74,7 +74,10 @@ class Strategy(Protocol):
         ...
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Returns whether the allocation at ``place`` (n,) of each footprint stays; its hour is about to end."""
+        """Returns whether the allocation at ``place`` (n,) of each footprint stays.
+
+        Its hour is about to end.
+        """
         ...
 
     def decide(self, observation: Observation) -> Decision:
@@ -103,7 +106,7 @@ class Exchanging(Protocol):
 
 @runtime_checkable
 class Placing(Protocol):
-    """Marks a strategy that chooses where the reliable machines run, for jobs with checkpoints behind them."""
+    """Marks a strategy that chooses where the reliable machines run, for jobs that keep checkpoints."""
 
     def place_reliable(self, setting: MarketSetup, at: DecisionBatch, restart: Restart) -> TierPlacement:
         """Chooses a market whenever reliable machines are needed; nothing else is held then."""

@@ -137,8 +137,7 @@ def _fill_on_demand(observation: Observation, choice: Choice, goal: Target) -> D
 
 
 def _grow_if_slow(observation: Observation, pledge: Pledge, decision: Decision) -> Decision:
-    """Returns ``decision`` or, where it would hold a footprint too slow for the deadline, the cheapest
-    growth.
+    """Returns ``decision``, or the cheapest growth where it would hold a footprint too slow for the deadline.
 
     The footprint cheapest per work is often small; on-demand machines would have to make up for it later.
     """

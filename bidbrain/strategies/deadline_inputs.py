@@ -60,10 +60,10 @@ class Pledge:
 
 
 def spot_available(observation: Observation) -> bool | None:
-    """Returns whether spot machines live, or can be had below their list price; None where only a request
-    tells.
+    """Returns whether spot machines live, or can be had below their list price.
 
-    Where markets clear by bid their prices tell. Elsewhere only a market that lately refused tells.
+    None where only a request tells. Where markets clear by bid their prices tell. Elsewhere only a market
+    that lately refused tells.
     """
     if spot_held(observation):
         return True
@@ -88,11 +88,11 @@ def on_demand_held(observation: Observation) -> tuple[Holding, ...]:
 
 
 def choose_target(observation: Observation, pledge: Pledge) -> Target:
-    """Chooses the on-demand machines that the net relies on: those that keep the deadline from now on for
-    least.
+    """Chooses the on-demand machines that the net relies on.
 
-    While some are rented it is those: machines that are paid for and work are not exchanged for another type.
-    Where none is in time any more, the fastest. Raises ValueError without offers.
+    Those that keep the deadline from now on for least. While some are rented it is those: machines that are
+    paid for and work are not exchanged for another type. Where none is in time any more, the fastest. Raises
+    ValueError without offers.
     """
     known = list_targets(observation)
     rented = {holding.market for holding in on_demand_held(observation)}
@@ -194,7 +194,7 @@ def deadline_state(
 
 
 def _move_cost(observation: Observation, goal: Target) -> MoveCost:
-    """Returns the cost of carrying the checkpoint to ``goal`` from wherever the job may be by then, at worst."""
+    """Returns the cost of carrying the checkpoint to ``goal``, at worst from wherever the job may be then."""
     if observation.carried is None:
         return NO_MOVE
     there = JobSite(goal.market, goal.on_demand, goal.speed)

@@ -63,8 +63,9 @@ def close_outside_lease(offers: tuple[Offer, ...], lease: Lease | None) -> tuple
 
 
 def _affordable_deltas(limits: Limits, offers: tuple[Offer, ...]) -> tuple[float, ...]:
-    """Returns the deltas with which no open market's bid exceeds its list price; the least of all if none is
-    left.
+    """Returns the deltas with which no open market's bid exceeds its list price.
+
+    The least of all if none is left.
     """
     room = min((o.on_demand - o.price for o in offers if o.open), default=0.0)
     return tuple(d for d in limits.bid_deltas if d <= room) or limits.bid_deltas[:1]

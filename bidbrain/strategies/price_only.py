@@ -1,5 +1,6 @@
-"""Implements strategies that look only at current prices: on-demand, standard bidding, failover between
-zones.
+"""Implements strategies that look only at current prices.
+
+On-demand, standard bidding, failover between zones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bidbrain.strategies.single_decision import decide_one, renew_one
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """Rents enough machines on demand to make up ``cores``, of the type with the least list price per core."""
+    """Rents on-demand machines that make up ``cores``, of the type with the least list price per core."""
 
     cores: float
     name: str = "on-demand"
@@ -50,11 +51,10 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """Implements standard bidding (Harlap 4.5.2): the market with the lowest price per core, bid at its list
-    price.
+    """Implements standard bidding (Harlap 4.5.2).
 
-    It stays until it is evicted, then takes the cheapest again. It does not ask markets above their list
-    price; where all are, it waits.
+    The market with the lowest price per core, bid at its list price. It stays until it is evicted, then takes
+    the cheapest again. It does not ask markets above their list price; where all are, it waits.
     """
 
     cores: float

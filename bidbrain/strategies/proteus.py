@@ -1,5 +1,6 @@
-"""Implements BidBrain as a strategy: whatever makes work cheapest, with AgileML (Proteus) or with
-checkpoints.
+"""Implements BidBrain as a strategy.
+
+Whatever makes work cheapest, with AgileML (Proteus) or with checkpoints.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ class Checkpointing:
 
     @property
     def lost_s(self) -> Seconds:
-        """Returns the expected time without progress per eviction: the restart, and half an interval redone."""
+        """Returns the expected time without progress per eviction.
+
+        The restart, and half an interval redone.
+        """
         return Seconds(self.restart_s + self.interval_s / 2)
 
 

@@ -31,11 +31,10 @@ class Target:
 
 
 def list_targets(observation: Observation) -> tuple[Target, ...]:
-    """Returns the maximum of machines in every market where the job may rent; raises ValueError if there is
-    none.
+    """Returns the maximum of machines in every market where the job may rent.
 
-    Among markets that are alike on demand (mostly zones) it takes the first, or the one where machines are
-    rented.
+    Raises ValueError if there is none. Among markets that are alike on demand (mostly zones) it takes the
+    first, or the one where machines are rented.
     """
     rentable = [offer for offer in observation.offers if offer.rentable]
     if not rentable:

@@ -70,9 +70,7 @@ class TierML:
         return np.zeros(len(held.count), np.bool_)
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Renews, unless better machines are held beside it, or it is on demand and a spot market is
-        available.
-        """
+        """Renews, unless better machines are held beside it, or it is on demand while spot is available."""
         rates = np.where(at.held.count > 0, _held_rates(setting, at), np.inf)
         rates = np.where(at.held.on_demand, np.inf, rates)
         column = place[:, None]

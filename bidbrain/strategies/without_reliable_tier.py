@@ -97,7 +97,7 @@ def _with_move_pause(observation: Observation) -> Observation:
 
 
 def move_surcharges(observation: Observation) -> Mapping[Market, float]:
-    """Returns dollars per hour that the way there adds to a machine's price, for markets where it adds any."""
+    """Returns dollars per hour that the way there adds to a machine's price, where it adds any."""
     carried, found = observation.carried, {}
     for offer in observation.offers if carried is not None else ():
         assert carried is not None

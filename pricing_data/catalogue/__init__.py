@@ -55,14 +55,18 @@ class Catalogue:
         return self.instance_types.get((cloud, name))
 
     def on_demand(self, cloud: str, region: str, name: str, at: Instant) -> UsdPerHour | None:
-        """Returns the list price in force at ``at``; None where it is unknown, or earlier than what is known."""
+        """Returns the list price in force at ``at``.
+
+        None where it is unknown, or earlier than what is known.
+        """
         prices = self.list_prices.get((cloud, region, name), ())
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
     def list_price_caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
-        """Returns every list price and since when it was in force, ascending: spot prices are checked against
-        them.
+        """Returns every list price and since when it was in force, ascending.
+
+        Spot prices are checked against them.
         """
         return self.list_prices.get((cloud, region, name), ())
 
@@ -73,8 +77,9 @@ class Catalogue:
 
 
 def bundled_egress() -> dict[tuple[str, str], float]:
-    """Returns dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud"): the border it
-    crosses.
+    """Returns dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud").
+
+    The border it crosses.
     """
     return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _read_rows("egress.csv")}
 

@@ -182,7 +182,10 @@ class _Run:
         self.unavailable: dict[str, FeedError] = {}
 
     def list_all_parts(self, feeds: Sequence[Feed]) -> list[_Scout]:
-        """Returns what each feed has, in the order of ``feeds``; those that cannot say are ``unavailable``."""
+        """Returns what each feed has, in the order of ``feeds``.
+
+        Those that cannot say are ``unavailable``.
+        """
         tasks = [partial(self._list_parts, feed) for feed in feeds]
         said = [one for one in self.crew.run_tasks(tasks, len(feeds)) if isinstance(one, _Scout)]
         found = {scout.feed.name: scout for scout in said}
@@ -231,8 +234,9 @@ class _Run:
         self.crew.report_back(replace(report, seconds=time.monotonic() - began))
 
     def _store_pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
-        """Yields ``report``, grown by one page after the other, from what is stored on; ends early when
-        stopped.
+        """Yields ``report``, grown by one page after the other, from what is stored on.
+
+        Ends early when stopped.
         """
         part = report.part
         since = None if part.region is None else self._store.newest_time(part.source, part.cloud, part.region)

@@ -51,7 +51,10 @@ def is_of_sightings(header: Sequence[str]) -> bool:
 
 
 def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
-    """Parses every row of ``table``, of which ``is_of_sightings`` holds; rows later than ``now`` are flawed."""
+    """Parses every row of ``table``, of which ``is_of_sightings`` holds.
+
+    Rows later than ``now`` are flawed.
+    """
     flawed: dict[Flaw, list[int]] = {}
     probes: tuple[Probe, ...] = ()
     lifetimes: tuple[MachineLifetime, ...] = ()
@@ -70,10 +73,10 @@ def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
 def build_observations(
     probes: Iterable[Probe], lifetimes: Iterable[MachineLifetime], nodes: int = 1
 ) -> Observations:
-    """Makes the spells of every market: of its probes, available with ``nodes`` instances, and of its
-    machines.
+    """Makes the spells of every market.
 
-    Of several probes of one moment the one that found least counts.
+    Of its probes, available with ``nodes`` instances, and of its machines. Of several probes of one moment
+    the one that found least counts.
     """
     looks: dict[Market, dict[int, int]] = {}
     for probe in probes:

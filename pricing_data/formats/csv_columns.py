@@ -136,8 +136,9 @@ _Rows = tuple[Mapping[str, Sequence[str]], Ints, Ints]
 
 
 def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows:
-    """Splits without the csv reader where nothing is quoted and every line is whole: the usual case, and
-    fast.
+    """Splits without the csv reader where nothing is quoted and every line is whole.
+
+    The usual case, and fast.
     """
     body, commas = lines[1:], len(header) - 1
     together = ",".join(body)

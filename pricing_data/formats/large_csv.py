@@ -80,8 +80,9 @@ def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = L
 
 
 def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Mapping[str, Any] | None:
-    """Returns times in seconds since 1970, prices as bytes, names as categories; None where the file is not
-    plain.
+    """Returns times in seconds since 1970, prices as bytes, names as categories.
+
+    None where the file is not plain.
     """
     header_ends = content.find(b"\n")
     if header_ends < 0 or not content.isascii() or any(odd in content for odd in _NOT_PLAIN):

@@ -74,8 +74,9 @@ _AWS_LABELS: Final = {
 
 
 def _aws_by_label(label: str, instance_type: str) -> Market:
-    """Names a market by the page's label: it has one price for a region (or a local zone, which it calls
-    one).
+    """Names a market by the page's label.
+
+    It has one price for a region (or a local zone, which it calls one).
     """
     region = _AWS_LABELS.get(label, label)
     return Market("aws", region, region, instance_type)

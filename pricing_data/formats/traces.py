@@ -231,8 +231,9 @@ def sort_markets(raw: RawRows) -> SortedFile:
 
 
 def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int, FlawFinding]:
-    """Finds the lines ``where`` with a flaw, by the position of their market; ``NO_MARKET`` where none is
-    named.
+    """Finds the lines ``where`` with a flaw, by the position of their market.
+
+    ``NO_MARKET`` where none is named.
     """
 
     def text_of(line: int) -> str:

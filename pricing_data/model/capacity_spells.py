@@ -67,8 +67,7 @@ class Spells:
 
     @classmethod
     def from_probes(cls, times: npt.ArrayLike, available: npt.ArrayLike, pause_s: float) -> Self:
-        """Makes spells of looks at ``times`` (n,), increasing, and whether capacity was ``available`` at
-        each.
+        """Makes spells of looks at increasing ``times`` (n,), and whether each found capacity ``available``.
 
         Where nobody looked for more than ``pause_s`` the spell is censored at the last look that found it.
         """
@@ -86,11 +85,11 @@ class Spells:
         return cls.from_columns(moments[first], np.where(lost, moments[after], moments[final]), lost)
 
     def kept_s(self, now: Instant) -> Seconds:
-        """Returns for how long the market's capacity has been there by ``now``: the length of a spell not
-        over.
+        """Returns for how long the market's capacity has been there by ``now``.
 
-        A spell counts as running if a look less than half an hour ago found it. 0 where every spell is over,
-        and where spells overlap: these are machines, each of an age of its own, and none is the market's.
+        The length of a spell not over. A spell counts as running if a look less than half an hour ago found
+        it. 0 where every spell is over, and where spells overlap: these are machines, each of an age of its
+        own, and none is the market's.
         """
         if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):
             return Seconds(0.0)

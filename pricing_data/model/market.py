@@ -102,10 +102,10 @@ class MarketRules:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Holds one market's price steps up to some instant: ``prices[i]`` holds from ``times[i]`` until the
-    next.
+    """Holds one market's price steps up to some instant.
 
-    ``times`` is strictly increasing, shape (n,), int64 seconds; ``prices`` is (n,), dollars per hour.
+    ``prices[i]`` holds from ``times[i]`` until the next. ``times`` is strictly increasing, shape (n,), int64
+    seconds; ``prices`` is (n,), dollars per hour.
     """
 
     times: Times
@@ -187,7 +187,10 @@ class PriceHistory:
         return self.series(market).price_at(at)
 
     def prices_at(self, markets: Sequence[Market], codes: npt.NDArray[np.int64], moments: Times) -> Prices:
-        """Returns the price of ``markets[codes[i]]`` in force at ``moments[i]``; NaN before the first step."""
+        """Returns the price of ``markets[codes[i]]`` in force at ``moments[i]``.
+
+        NaN before the first step.
+        """
         found = np.full(len(codes), np.nan)
         order = np.argsort(codes.astype(np.int16) if len(markets) < 2**15 else codes, kind="stable")
         borders = np.searchsorted(codes[order], np.arange(len(markets) + 1))

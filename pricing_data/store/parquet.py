@@ -88,13 +88,15 @@ def read_pool(
         return _make_pool((), np.empty(0, np.int64), {})
     names = ", ".join(_NAMES)
     runs_of = (
-        f"SELECT {names}, count(*) FROM {scan_expression(files, 'filename = true', 'file_row_number = true')} "
+        f"SELECT {names}, count(*) "
+        f"FROM {scan_expression(files, 'filename = true', 'file_row_number = true')} "
         f"WHERE {where} GROUP BY filename, {names} "
         "ORDER BY list_position(?::VARCHAR[], filename), min(file_row_number)"
     )
     rows_of = (
         "SELECT time_s, price_usd_hour, observed_s, approximate, "
-        f"semantics = {sql_literal(Semantics.POLLED)} AS polled FROM {scan_expression(files, 'file_row_number = true')} "
+        f"semantics = {sql_literal(Semantics.POLLED)} AS polled "
+        f"FROM {scan_expression(files, 'file_row_number = true')} "
         f"WHERE {where}"
     )
     if where != "true":  # a long IN becomes a join, and joins keep no order

@@ -185,7 +185,10 @@ def newest_time(
 ) -> Instant | None:
     """Returns the time of the newest row; it looks at the newest months first."""
     for file in reversed(disk.month_files(ROWS, cloud, region)):
-        query = f"SELECT max(time_s) FROM {parquet.scan_expression([file])} WHERE source = ? AND cloud = ? AND region = ?"
+        query = (
+            f"SELECT max(time_s) FROM {parquet.scan_expression([file])} "
+            "WHERE source = ? AND cloud = ? AND region = ?"
+        )
         with database.cursor() as cursor:
             found = parquet.fetch_rows(cursor, query, [file], [source, cloud, region])[0][0]
         if found is not None:

@@ -234,7 +234,10 @@ class PriceStore:
         )
 
     def newest_rates(self, window_s: int) -> tuple[tuple[str, Rate], ...]:
-        """Returns each market's current rate and its source: a band, or the mean of ``window_s`` of figures."""
+        """Returns each market's current rate and its source.
+
+        A band, or the mean of ``window_s`` of figures.
+        """
         with self._lock_for_reading():
             return rate_queries.newest_rates(self._database, self._tables.table_path(RATES), window_s)
 
@@ -244,8 +247,9 @@ class PriceStore:
             return rate_queries.count_by_cloud(self._database, self._tables.table_path(RATES))
 
     def observations(self, markets: Collection[Market] | None = None, nodes: int = 1) -> Observations:
-        """Returns the spells of ``markets`` (or all): where ``nodes`` instances were available, and of
-        machines.
+        """Returns the spells of ``markets`` (or all).
+
+        Where ``nodes`` instances were available, and of machines.
         """
         with self._lock_for_reading():
             probed, lived = self._tables.read_rows(PROBES), self._tables.read_rows(LIFETIMES)
@@ -307,7 +311,10 @@ class PriceStore:
         return bundled_gpu_names() | fetched
 
     def export_rows(self, path: Path, markets: Collection[Market] | None = None) -> int:
-        """Writes all believed rows to ``path``, CSV or Parquet by its suffix, or nothing; returns how many."""
+        """Writes all believed rows to ``path``, CSV or Parquet by its suffix, or nothing.
+
+        Returns how many.
+        """
         with self._lock_for_reading():
             return frames.export_rows(self._database, self._disk, path, markets)
 

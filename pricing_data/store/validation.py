@@ -43,7 +43,10 @@ BELIEVED: Final = -1
 
 
 class SeriesKey(NamedTuple):
-    """Identifies what one source says of one market: plain texts, because thousands of them are sorted often."""
+    """Identifies what one source says of one market.
+
+    Plain texts, because thousands of them are sorted often.
+    """
 
     cloud: str
     region: str
@@ -161,8 +164,9 @@ def _in_order(pool: RowPool) -> bool:
 
 
 def _first_alike(pool: RowPool) -> Ints:
-    """Returns, for each row of a sorted pool, the first with the same series, time and price (NaN is one
-    price).
+    """Returns, for each row of a sorted pool, the first with the same series, time and price.
+
+    NaN counts as one price.
     """
     prices = np.where(np.isnan(pool.prices), -np.inf, pool.prices)
     order = np.lexsort((np.arange(len(pool)), prices, pool.times, pool.codes))

@@ -23,7 +23,7 @@ _ORACLE: Final = "#d55e00"
 _STYLE: Final = "font: 13px sans-serif; fill: #222"
 
 
-def svg(result: BacktestResult) -> str:
+def draw_svg(result: BacktestResult) -> str:
     """Draws the picture; a strategy that finished no job has an empty row."""
     most = max([s.cost.p95 for s in result.strategies if s.cost] + [result.oracle_paid.mean, 1e-9]) * 1.05
     scale = (_WIDTH - _LEFT - _RIGHT) / most
@@ -33,15 +33,15 @@ def svg(result: BacktestResult) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{_LEFT}" y="24" style="{_STYLE}; font-weight: bold">{title}</text>',
-        *_axis(most, scale, height),
-        *_oracle(result, scale, height),
+        *_draw_axis(most, scale, height),
+        *_draw_oracle(result, scale, height),
     ]
     for row, strategy in enumerate(result.strategies):
-        parts += _row(strategy, scale, _TOP + _ROW * row + _ROW / 2)
+        parts += _draw_row(strategy, scale, _TOP + _ROW * row + _ROW / 2)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _axis(most: float, scale: float, height: int) -> list[str]:
+def _draw_axis(most: float, scale: float, height: int) -> list[str]:
     bottom = height - 40
     lines = []
     for dollars in np.linspace(0, most, 6):
@@ -53,7 +53,7 @@ def _axis(most: float, scale: float, height: int) -> list[str]:
     return lines
 
 
-def _oracle(result: BacktestResult, scale: float, height: int) -> list[str]:
+def _draw_oracle(result: BacktestResult, scale: float, height: int) -> list[str]:
     """Draws, dashed, the mean least cost without refunds. With refunds it is often next to nothing."""
     x = _LEFT + result.oracle_paid.mean * scale
     return [
@@ -64,7 +64,7 @@ def _oracle(result: BacktestResult, scale: float, height: int) -> list[str]:
     ]
 
 
-def _row(strategy: StrategyResult, scale: float, y: float) -> list[str]:
+def _draw_row(strategy: StrategyResult, scale: float, y: float) -> list[str]:
     label = f'<text x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end" style="{_STYLE}">'
     parts = [f"{label}{escape(strategy.name)}</text>"]
     if strategy.cost is None:

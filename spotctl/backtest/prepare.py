@@ -24,7 +24,7 @@ from bidbrain.model import ReliableMachines
 from bidbrain.strategies.mttf import typical_mttf_s
 from bidbrain.strategies.recovery import Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, format_instant
-from spotctl.backtest.sources import recorded
+from spotctl.backtest.sources import read_prices
 from spotctl.control.bidding import restart_of
 from spotctl.control.estimation import select_estimator
 from spotctl.control.run_spec import RunSpec
@@ -59,7 +59,7 @@ class BacktestOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class PreparedBacktest:
     """Holds a job, its markets with prices and eviction estimates, and the starts of its runs."""
 
     resolved: ResolvedJob
@@ -82,7 +82,7 @@ class Prepared:
         return Instant(self.tape.begin), Instant(self.tape.end)
 
 
-def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
+def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktest:
     """Prepares a backtest. Raises UsageError where job, prices and window do not fit together.
 
     Raises JobError where the input is measured, for the work of a clock, and is not what its application
@@ -94,14 +94,14 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
             "backtests reckon with the elastic trainer, and a command would be decided otherwise; "
             "launch it with --world replay instead, over any --trace and --trace-start",
         )
-    resolved = _resolved(spec, options)
+    resolved = _resolve_job(spec, options)
     terms = resolved.terms
     clocks = terms.stop.clocks
     if clocks is None:
         raise JobError("stop.clocks", "a backtest must know how much work the job is; name its clocks")
     clock_work = _clock_work(spec, terms, options)
     terms = replace(terms, core_seconds_per_clock=clock_work.core_seconds)
-    last = _last(resolved, options)
+    last = _last_moment(resolved, options)
     terms = replace(
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
     )
@@ -119,18 +119,18 @@ def prepare(spec: JobSpec, options: BacktestOptions) -> Prepared:
         deadline_s=terms.deadline_s,
         restart=restart_of(terms),
     )
-    return Prepared(
+    return PreparedBacktest(
         resolved=replace(resolved, terms=terms),
         setting=setting,
         job=job,
         tape=tape,
-        chances=_chances(fitted, setting),
+        chances=_survival_batch(fitted, setting),
         checkpoints=Checkpointing.at_youngs_interval(
             CHECKPOINT_S, typical_mttf_s(setting, fitted, known, terms.start), CHECKPOINT_S
         ),
         clock_work=clock_work,
         cores=cores,
-        starts=_starts(options, job, setting, tape, cores),
+        starts=_draw_starts(options, job, setting, tape, cores),
     )
 
 
@@ -142,7 +142,7 @@ def _clock_work(spec: JobSpec, terms: RunSpec, options: BacktestOptions) -> Cloc
     return find_clock_work(spec, terms, check_job(settings, terms))
 
 
-def _chances(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
+def _survival_batch(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
     """Fits once. Hazards depend on the age of the machine, not on that of the market's capacity."""
     if isinstance(fitted, BulkMarkets):
         chances = fitted.survival_batch(setting.markets)
@@ -151,8 +151,8 @@ def _chances(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatch:
     return BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
 
 
-def _resolved(spec: JobSpec, options: BacktestOptions) -> ResolvedJob:
-    recording = recorded(spec, options.traces, options.markets)
+def _resolve_job(spec: JobSpec, options: BacktestOptions) -> ResolvedJob:
+    recording = read_prices(spec, options.traces, options.markets)
     prices = PriceOptions(
         markets=options.markets,
         start=options.first,
@@ -167,7 +167,7 @@ def _resolved(spec: JobSpec, options: BacktestOptions) -> ResolvedJob:
         raise UsageError(str(error).replace("--trace-start", "--from")) from error
 
 
-def _last(resolved: ResolvedJob, options: BacktestOptions) -> Instant:
+def _last_moment(resolved: ResolvedJob, options: BacktestOptions) -> Instant:
     first, recording = resolved.terms.start, resolved.recording
     last = recording.last if options.last is None else options.last
     if not first < last <= recording.last:
@@ -197,7 +197,7 @@ def setting_of(terms: RunSpec) -> MarketSetup:
     )
 
 
-def _starts(
+def _draw_starts(
     options: BacktestOptions, job: BacktestJob, setting: MarketSetup, tape: PriceTape, cores: float
 ) -> Codes:
     """Draws starts evenly from the window, sorted."""

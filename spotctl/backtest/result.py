@@ -15,9 +15,15 @@ from bidbrain.backtest.run import backtest
 from bidbrain.backtest.statistics import Interval, Outcomes, Summary, mean_interval
 from bidbrain.bidding.decision_batch import Codes
 from pricing_data.model.units import Instant
-from spotctl.backtest.prepare import BacktestOptions, Prepared
-from spotctl.backtest.strategies import BASELINE, MENU, alone, row, within
-from spotctl.backtest.with_deadline import Told, run_kept, starts_of, why_refused
+from spotctl.backtest.prepare import BacktestOptions, PreparedBacktest
+from spotctl.backtest.strategies import (
+    BASELINE,
+    MENU,
+    row_name,
+    strategies_with_deadline,
+    strategies_without_deadline,
+)
+from spotctl.backtest.with_deadline import ProgressListener, run_with_deadline, starts_of, why_refused
 from spotctl.job.clock_work import ClockWork
 from spotctl.report.baselines import Baselines, find_baselines
 
@@ -71,27 +77,29 @@ class BacktestResult:
     baselines: Mapping[str, Baselines]
     """By strategy: the job on demand, as fast as the strategy on average, and the cheapest way."""
 
-    def strategy(self, name: str) -> StrategyResult:
+    def strategy_result(self, name: str) -> StrategyResult:
         """Returns one strategy's result. Raises KeyError for one that was not run."""
         return next(found for found in self.strategies if found.name == name)
 
 
 def run_backtest(
-    name: str, prepared: Prepared, options: BacktestOptions, elapsed_s: float, told: Told
+    name: str, prepared: PreparedBacktest, options: BacktestOptions, elapsed_s: float, told: ProgressListener
 ) -> BacktestResult:
     """Runs every requested strategy; a caller with a clock fills in ``elapsed_s``.
 
     ``told`` hears of jobs that are run one by one. Raises UsageError where a strategy needs a deadline.
     """
     terms = prepared.resolved.terms
-    to_keep = within(terms.deadline_s, options.strategies, terms.strategy)
-    ran = {name: _outcomes(name, prepared) for name in alone(options.strategies)}
-    kept = run_kept(prepared, to_keep, told) if to_keep else {}
+    to_keep = strategies_with_deadline(terms.deadline_s, options.strategies, terms.strategy)
+    ran = {name: _run_strategy(name, prepared) for name in strategies_without_deadline(options.strategies)}
+    kept = run_with_deadline(prepared, to_keep, told) if to_keep else {}
     seed, some = options.seed, starts_of(prepared.starts)
-    whole, part = _mean(ran[BASELINE], np.arange(len(prepared.starts))), _mean(ran[BASELINE], some)
-    found = (_result(name, outcomes, seed, whole) for name, outcomes in ran.items())
-    found_kept = (_result(row(name), outcomes, seed, part, kept=True) for name, outcomes in kept.items())
-    free, paid = _bounds(prepared, ran.values(), kept.values())
+    whole, part = _mean_cost(ran[BASELINE], np.arange(len(prepared.starts))), _mean_cost(ran[BASELINE], some)
+    found = (_build_result(name, outcomes, seed, whole) for name, outcomes in ran.items())
+    found_kept = (
+        _build_result(row_name(name), outcomes, seed, part, kept=True) for name, outcomes in kept.items()
+    )
+    free, paid = _clairvoyant_bounds(prepared, ran.values(), kept.values())
     results = (*found, *found_kept)
     return BacktestResult(
         job=name,
@@ -106,11 +114,13 @@ def run_backtest(
         clock_work=prepared.clock_work,
         refused=why_refused(prepared),
         elapsed_s=elapsed_s,
-        baselines=_baselines(prepared, results),
+        baselines=_strategy_baselines(prepared, results),
     )
 
 
-def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[str, Baselines]:
+def _strategy_baselines(
+    prepared: PreparedBacktest, results: Iterable[StrategyResult]
+) -> dict[str, Baselines]:
     """Returns baselines for the strategies that finished jobs."""
     terms, work = prepared.resolved.terms, prepared.job.work
     speeds = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
@@ -122,7 +132,9 @@ def _baselines(prepared: Prepared, results: Iterable[StrategyResult]) -> dict[st
     }
 
 
-def _bounds(prepared: Prepared, ran: Iterable[Outcomes], kept: Iterable[Outcomes]) -> tuple[Summary, Summary]:
+def _clairvoyant_bounds(
+    prepared: PreparedBacktest, ran: Iterable[Outcomes], kept: Iterable[Outcomes]
+) -> tuple[Summary, Summary]:
     """Returns the least costs with and without refunds, for jobs done no later than the slowest
     strategy's.
     """
@@ -143,7 +155,7 @@ def _finished_s(outcomes: Outcomes) -> Floats:
     return np.where(np.isfinite(outcomes.finish_s), outcomes.finish_s, 0.0)
 
 
-def _outcomes(name: str, prepared: Prepared) -> Outcomes:
+def _run_strategy(name: str, prepared: PreparedBacktest) -> Outcomes:
     strategy = MENU[name](prepared.cores, prepared.checkpoints)
     chances = prepared.chances
     return backtest(
@@ -151,13 +163,13 @@ def _outcomes(name: str, prepared: Prepared) -> Outcomes:
     ).outcomes
 
 
-def _mean(outcomes: Outcomes, rows: Codes) -> float | None:
+def _mean_cost(outcomes: Outcomes, rows: Codes) -> float | None:
     """Returns the mean dollars of the finished jobs among ``rows``; None where there is none."""
     costs = outcomes.cost[rows][np.isfinite(outcomes.finish_s[rows])]
     return float(costs.mean()) if len(costs) else None
 
 
-def _result(
+def _build_result(
     name: str, outcomes: Outcomes, seed: int, baseline: float | None, *, kept: bool = False
 ) -> StrategyResult:
     done = np.isfinite(outcomes.finish_s)

@@ -21,24 +21,24 @@ from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
 from spotctl.job.resolve import HISTORY_BEFORE_START_S, MarketFilter
 from spotctl.job.spec import JobSpec
-from spotctl.prices.location import prices_root, reported
+from spotctl.prices.location import prices_root, report_errors
 
 
-def recorded(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) -> Recording:
+def read_prices(spec: JobSpec, traces: Sequence[Path], markets: tuple[str, ...]) -> Recording:
     """Returns every price of markets that the job may use. Raises UsageError for a file that cannot be
     read.
     """
     wanted = MarketFilter(spec, markets, Catalogue.bundled())
-    with reported():
+    with report_errors():
         try:
             if traces:
-                return merged([read_trace(path, only=wanted) for path in traces])
-            return _stored(wanted) or bundled_market(only=wanted)
+                return merge_recordings([read_trace(path, only=wanted) for path in traces])
+            return _read_store(wanted) or bundled_market(only=wanted)
         except NoSuchMarket as error:
             raise wanted.explain_refusal(error) from error
 
 
-def merged(recordings: Sequence[Recording]) -> Recording:
+def merge_recordings(recordings: Sequence[Recording]) -> Recording:
     """Merges recordings; where two give one market and moment, the first is believed.
 
     Raises UsageError where files of different kinds would be mixed.
@@ -49,23 +49,23 @@ def merged(recordings: Sequence[Recording]) -> Recording:
     return replace(
         first,
         label=", ".join(recording.label for recording in recordings),
-        series={market: _joined(recordings, market) for market in _markets(recordings)},
+        series={market: _join_series(recordings, market) for market in _all_markets(recordings)},
         first=min(recording.first for recording in recordings),
         last=max(recording.last for recording in recordings),
     )
 
 
-def _markets(recordings: Iterable[Recording]) -> list[Market]:
+def _all_markets(recordings: Iterable[Recording]) -> list[Market]:
     return sorted({market for recording in recordings for market in recording.series})
 
 
-def _joined(recordings: Iterable[Recording], market: Market) -> Series:
+def _join_series(recordings: Iterable[Recording], market: Market) -> Series:
     found = [recording.series[market] for recording in recordings if market in recording.series]
     times, first = np.unique(np.concatenate([series.times for series in found]), return_index=True)
     return Series(times, np.concatenate([series.prices for series in found])[first])
 
 
-def _stored(wanted: Filter) -> Recording | None:
+def _read_store(wanted: Filter) -> Recording | None:
     """Returns what the store has of them; None where that is too little to begin with."""
     root = prices_root()
     if not root.is_dir():

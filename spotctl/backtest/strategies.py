@@ -20,23 +20,23 @@ BASELINE: Final = "on-demand"
 """The strategy that the others are compared with; always run."""
 
 
-def _live(name: str) -> Maker:
+def _live_maker(name: str) -> Maker:
     return lambda cores, _: LIVE[name](cores)
 
 
 MENU: Final[Mapping[str, Maker]] = {
-    DEFAULT: _live(DEFAULT),
-    BASELINE: _live(BASELINE),
+    DEFAULT: _live_maker(DEFAULT),
+    BASELINE: _live_maker(BASELINE),
     "standard": lambda cores, checkpoints: Standard(cores, checkpoints, "standard"),
     "failover": lambda cores, checkpoints: Failover(cores, checkpoints),
     "bidbrain-checkpoints": lambda _, checkpoints: BidBrain("bidbrain-checkpoints", checkpoints),
-    **{name: _live(name) for name in LIVE if name not in (BASELINE, *NEED_DEADLINE)},
+    **{name: _live_maker(name) for name in LIVE if name not in (BASELINE, *NEED_DEADLINE)},
 }
 """Strategies that a running job can have, and others with checkpoints to compare with. They run in batches,
 so without the deadline."""
 
 
-def check(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
     """Raises UsageError for an unknown name."""
     known = (*MENU, *NEED_DEADLINE)
     for name in names:
@@ -46,14 +46,14 @@ def check(names: Sequence[str]) -> None:
             raise UsageError(f"--strategies: {name!r} is unknown{hint} There are: {', '.join(known)}")
 
 
-def alone(names: Sequence[str]) -> tuple[str, ...]:
+def strategies_without_deadline(names: Sequence[str]) -> tuple[str, ...]:
     """Returns those of ``names`` that run without a deadline, and the baseline; or all, the default first."""
     if not names:
         return tuple(MENU)
     return tuple(dict.fromkeys((BASELINE, *(name for name in names if name in MENU))))
 
 
-def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[str, ...]:
+def strategies_with_deadline(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[str, ...]:
     """Returns those of ``names`` that also, or only, run within the deadline; none where the job has none.
 
     Without names: the default, ``own`` (the job's), and those that are nothing without a deadline. The
@@ -70,6 +70,6 @@ def within(deadline_s: float | None, names: Sequence[str], own: str) -> tuple[st
     return tuple(name for name in wanted if name in LIVE and name != BASELINE)
 
 
-def row(name: str) -> str:
+def row_name(name: str) -> str:
     """Returns the name of a strategy run within the deadline, as distinct from its run alone."""
     return name if name in NEED_DEADLINE else f"{name}, kept"

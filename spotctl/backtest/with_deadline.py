@@ -24,7 +24,7 @@ from bidbrain.bidding.decision_batch import Codes
 from bidbrain.eviction.price.crossing_index import CrossingIndex
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from pricing_data.model.units import Instant
-from spotctl.backtest.prepare import Prepared
+from spotctl.backtest.prepare import PreparedBacktest
 from spotctl.control import entries as e
 from spotctl.control.bidding import deadline_promise
 from spotctl.control.billing import MICROS_PER_USD, instance_bills
@@ -42,7 +42,7 @@ _SHARE: Final = 10
 second.
 """
 
-Told: TypeAlias = Callable[[int, int], None]
+ProgressListener: TypeAlias = Callable[[int, int], None]
 """Receives how many jobs have been run, of how many."""
 
 
@@ -73,7 +73,7 @@ def starts_of(starts: Codes) -> Codes:
     return np.unique(np.linspace(0, len(starts) - 1, min(len(starts), MOST_STARTS)).astype(np.int64))
 
 
-def why_refused(prepared: Prepared) -> str:
+def why_refused(prepared: PreparedBacktest) -> str:
     """Returns why a launch would refuse the job, and what would help; empty where it would not."""
     resolved = prepared.resolved
     promise = deadline_promise(
@@ -82,7 +82,9 @@ def why_refused(prepared: Prepared) -> str:
     return "" if promise is None else promise.why_not
 
 
-def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, Outcomes]:
+def run_with_deadline(
+    prepared: PreparedBacktest, names: Sequence[str], told: ProgressListener
+) -> dict[str, Outcomes]:
     """Runs the strategies ``names`` (of ``bidbrain.strategies.registry.LIVE``) from ``starts_of`` the starts.
 
     The job must have a deadline. ``told`` is called in this process as jobs are done.
@@ -93,15 +95,15 @@ def run_kept(prepared: Prepared, names: Sequence[str], told: Told) -> dict[str, 
     found: dict[str, list[_Job]] = {name: [] for name in names}
     done, total = 0, len(names) * len(starts)
     told(done, total)
-    with closing(_mapped(run_share, shares, alone=total <= _SHARE)) as results:
+    with closing(_map_shares(run_share, shares, alone=total <= _SHARE)) as results:
         for share, jobs in zip(shares, results, strict=True):
             found[share.strategy] += jobs
             done += len(jobs)
             told(done, total)
-    return {name: _outcomes(jobs, prepared.job.deadline_s) for name, jobs in found.items()}
+    return {name: _to_outcomes(jobs, prepared.job.deadline_s) for name, jobs in found.items()}
 
 
-def _mapped(
+def _map_shares(
     run_share: Callable[[_Share], list[_Job]], shares: Sequence[_Share], *, alone: bool
 ) -> Generator[list[_Job], None, None]:
     """Yields results in order, as soon as each is known."""
@@ -118,15 +120,15 @@ def _end_when_interrupted() -> None:
 
 
 def _run_share(resolved: ResolvedJob, end: Instant, share: _Share) -> list[_Job]:
-    terms, model = replace(resolved.terms, strategy=share.strategy), crossings(resolved)
+    terms, model = replace(resolved.terms, strategy=share.strategy), index_crossings(resolved)
     jobs = []
     for begins in share.starts:
         state = run_job(replace(resolved, terms=replace(terms, start=Instant(begins))), model)
-        jobs.append(_summed(state, end))
+        jobs.append(_sum_job(state, end))
     return jobs
 
 
-def crossings(resolved: ResolvedJob) -> PriceCrossing:
+def index_crossings(resolved: ResolvedJob) -> PriceCrossing:
     """Builds the eviction model for all jobs over one trace: each uses the beginnings of the same series."""
     series = {tradable.market: resolved.trace.series(tradable.market) for tradable in resolved.terms.spot}
     return PriceCrossing(
@@ -138,11 +140,11 @@ def run_job(resolved: ResolvedJob, model: PriceCrossing) -> State:
     """Runs the job from its start until it is closed; returns its last state."""
     built = replay_world(resolved, asks=lambda: ())
     begun = e.JobStarted(resolved.terms.start, resolved.terms)
-    state = start_run(begun, resolved.trace, _Nobody(), _Nobody(), resolved.capacity, model)
-    return drive(state, built.world, _Nobody(), _Nobody())
+    state = start_run(begun, resolved.trace, _NoObserver(), _NoObserver(), resolved.capacity, model)
+    return drive(state, built.world, _NoObserver(), _NoObserver())
 
 
-class _Nobody:
+class _NoObserver:
     """Watches and records nothing: the last state has a job's result."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
@@ -155,7 +157,7 @@ class _Nobody:
         pass
 
 
-def _summed(state: State, end: Instant) -> _Job:
+def _sum_job(state: State, end: Instant) -> _Job:
     start, over = state.terms.start, state.training_over_at
     done = over is not None and over <= end and state.work_left == 0
     micros, on_demand_s, spot_s, free_s = 0, 0, 0, 0
@@ -174,7 +176,7 @@ def _summed(state: State, end: Instant) -> _Job:
     return _Job(start, micros, finish_s, on_demand_s, spot_s, free_s, state.evicted_allocations)
 
 
-def _outcomes(jobs: Sequence[_Job], deadline_s: float | None) -> Outcomes:
+def _to_outcomes(jobs: Sequence[_Job], deadline_s: float | None) -> Outcomes:
     finish_s = np.array([job.finish_s for job in jobs])
     return Outcomes(
         start=np.array([job.start for job in jobs], dtype=np.int64),

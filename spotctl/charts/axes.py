@@ -27,7 +27,7 @@ _DOTS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PriceCurve:
     """Holds one market's steps; the last price holds until ``end``."""
 
     name: str
@@ -47,7 +47,7 @@ class Frame:
     high: float
 
     @classmethod
-    def around(cls, curves: Sequence[Curve]) -> Frame:
+    def from_curves(cls, curves: Sequence[PriceCurve]) -> Frame:
         """Spans all of ``curves``, from a price of zero where that costs little room. None may be empty."""
         low = min(float(curve.series.prices.min()) for curve in curves)
         high = max(float(curve.series.prices.max()) for curve in curves)
@@ -56,13 +56,13 @@ class Frame:
         last = max(curve.end for curve in curves)
         return cls(first, max(last, first + 1), low, high + (high - low) / 20)
 
-    def across(self, at: npt.NDArray[np.int64], width: float) -> npt.NDArray[np.float64]:
+    def x_positions(self, at: npt.NDArray[np.int64], width: float) -> npt.NDArray[np.float64]:
         return np.asarray((at - self.first) / (self.last - self.first) * width)
 
-    def up(self, price: npt.NDArray[np.float64], height: float) -> npt.NDArray[np.float64]:
+    def y_positions(self, price: npt.NDArray[np.float64], height: float) -> npt.NDArray[np.float64]:
         return np.asarray((price - self.low) / (self.high - self.low) * height)
 
-    def prices(self) -> list[float]:
+    def price_ticks(self) -> list[float]:
         """Returns round prices to label."""
         rough = (self.high - self.low) / 5
         magnitude = 10.0 ** math.floor(math.log10(rough))
@@ -70,37 +70,39 @@ class Frame:
         first = math.ceil(self.low / step - 1e-9)
         return [round(n * step, 10) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
-    def moments(self, most: int) -> list[int]:
+    def time_ticks(self, most: int) -> list[int]:
         """Returns round moments to label, no more than ``most``."""
         span = self.last - self.first
         step = next((step for step in _TICKS_S if span / step <= most), _TICKS_S[-1])
         return list(range(-(-self.first // step) * step, self.last + 1, step))
 
-    def moment(self, at: int) -> str:
+    def format_tick(self, at: int) -> str:
         """Formats a moment, as exactly as the span requires."""
         form = "%m-%d %H:%M" if self.last - self.first < 3 * _DAY_S else "%Y-%m-%d"
         return dt.datetime.fromtimestamp(at, dt.UTC).strftime(form)
 
 
-def terminal(curves: Sequence[Curve], width: int, height: int) -> str:
+def draw_terminal(curves: Sequence[PriceCurve], width: int, height: int) -> str:
     """Draws each curve in ``width`` by ``height`` characters, one below the other, on one scale."""
-    frame = Frame.around(curves)
+    frame = Frame.from_curves(curves)
     labels = [f"{price:g}" for price in (frame.high, (frame.high + frame.low) / 2, frame.low)]
     labels = [f"{float(label):.4g}" for label in labels]
     margin = max(map(len, labels)) + 1
-    pictures = [_braille(curve, frame, width - margin - 1, height, labels, margin) for curve in curves]
-    begin, end = frame.moment(frame.first), frame.moment(frame.last)
+    pictures = [_draw_braille(curve, frame, width - margin - 1, height, labels, margin) for curve in curves]
+    begin, end = frame.format_tick(frame.first), frame.format_tick(frame.last)
     axis = " " * margin + "└" + "─" * (width - margin - 1)
     times = " " * (margin + 1) + begin + end.rjust(width - margin - 1 - len(begin))
     return "\n".join([*pictures, axis, times])
 
 
-def _braille(curve: Curve, frame: Frame, width: int, height: int, labels: list[str], margin: int) -> str:
+def _draw_braille(
+    curve: PriceCurve, frame: Frame, width: int, height: int, labels: list[str], margin: int
+) -> str:
     """Draws one curve; each column of dots spans the prices that were in force during it."""
     columns, rows = 2 * width, 4 * height
     borders = np.linspace(frame.first, frame.last, columns + 1)
     dots = np.zeros((rows, columns), np.bool_)
-    levels = np.clip(frame.up(curve.series.prices, rows - 1).round().astype(int), 0, rows - 1)
+    levels = np.clip(frame.y_positions(curve.series.prices, rows - 1).round().astype(int), 0, rows - 1)
     begins = np.searchsorted(curve.series.times, borders[:-1], side="right") - 1
     ends = np.searchsorted(curve.series.times, borders[1:], side="left")
     for column in np.flatnonzero((ends > 0) & (borders[:-1] <= curve.end)):

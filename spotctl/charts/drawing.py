@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from spotctl.charts.axes import Curve, Frame
+from spotctl.charts.axes import Frame, PriceCurve
 
 Anchor = Literal["start", "middle", "end"]
 Point = tuple[float, float]
@@ -67,43 +67,43 @@ class Drawing:
     marks: tuple[Mark, ...]
 
 
-def drawing(curves: Sequence[Curve], title: str) -> Drawing:
+def draw_curves(curves: Sequence[PriceCurve], title: str) -> Drawing:
     """Draws all curves on the same axes, with a legend below."""
-    frame = Frame.around(curves)
+    frame = Frame.from_curves(curves)
     height = _HEIGHT + 40 + _ROW * len(curves)
     marks: list[Mark] = [
         Box(0, 0, WIDTH, height, "#ffffff"),
         Text(_LEFT, 20, title, size=14),
-        *_axes(frame),
+        *_draw_axes(frame),
     ]
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
         y = _HEIGHT + 44 + _ROW * number
         note = f" ({curve.note})" if curve.note else ""
-        marks.append(Line(_corners(curve, frame), colour, 1.3))
+        marks.append(Line(_curve_points(curve, frame), colour, 1.3))
         marks.append(Box(_LEFT, y - 9, 18, 4, colour))
         marks.append(Text(_LEFT + 26, y - 3, curve.name + note))
     return Drawing(height, tuple(marks))
 
 
-def _axes(frame: Frame) -> Iterator[Mark]:
+def _draw_axes(frame: Frame) -> Iterator[Mark]:
     right, bottom = WIDTH - _RIGHT, _HEIGHT
-    for price in frame.prices():
-        y = bottom - float(frame.up(np.array([price]), bottom - _TOP)[0])
+    for price in frame.price_ticks():
+        y = bottom - float(frame.y_positions(np.array([price]), bottom - _TOP)[0])
         yield Line(((_LEFT, y), (right, y)), _PALE)
         yield Text(_LEFT - 6, y + 4, f"{price:g}", "end")
-    for at in frame.moments(8):
-        x = _LEFT + float(frame.across(np.array([at]), right - _LEFT)[0])
+    for at in frame.time_ticks(8):
+        x = _LEFT + float(frame.x_positions(np.array([at]), right - _LEFT)[0])
         yield Line(((x, bottom), (x, bottom + 5)), _GREY)
-        yield Text(x, bottom + 18, frame.moment(at), "end" if x > right - 35 else "middle")
+        yield Text(x, bottom + 18, frame.format_tick(at), "end" if x > right - 35 else "middle")
     yield Line(((_LEFT, _TOP), (_LEFT, bottom), (right, bottom)), _GREY)
     yield Text(right, 20, "$ per hour, UTC", "end", _DIM)
 
 
-def _corners(curve: Curve, frame: Frame) -> tuple[Point, ...]:
+def _curve_points(curve: PriceCurve, frame: Frame) -> tuple[Point, ...]:
     """Returns the corners of a curve: across, then up or down; a few points for each tenth of a unit."""
-    across = _LEFT + frame.across(curve.series.times, WIDTH - _RIGHT - _LEFT)
-    up = _HEIGHT - frame.up(curve.series.prices, _HEIGHT - _TOP)
+    across = _LEFT + frame.x_positions(curve.series.times, WIDTH - _RIGHT - _LEFT)
+    up = _HEIGHT - frame.y_positions(curve.series.prices, _HEIGHT - _TOP)
     pixels = across.round(1)
     last = np.append(pixels[1:] != pixels[:-1], True)
     groups = np.flatnonzero(np.append(True, pixels[1:] != pixels[:-1]))
@@ -112,29 +112,29 @@ def _corners(curve: Curve, frame: Frame) -> tuple[Point, ...]:
     for x, *heights in zip(pixels[groups], highest, lowest, up[last], strict=True):
         corners.append((float(x), corners[-1][1]))
         corners += [(float(x), float(y)) for y in heights]
-    end = _LEFT + float(frame.across(np.array([curve.end]), WIDTH - _RIGHT - _LEFT)[0])
+    end = _LEFT + float(frame.x_positions(np.array([curve.end]), WIDTH - _RIGHT - _LEFT)[0])
     return (*corners, (end, corners[-1][1]))
 
 
-def svg(curves: Sequence[Curve], title: str) -> str:
+def to_svg(curves: Sequence[PriceCurve], title: str) -> str:
     """Writes one picture as SVG."""
-    drawn = drawing(curves, title)
+    drawn = draw_curves(curves, title)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {drawn.height}" width="{WIDTH}" '
             f'height="{drawn.height}" font-family="sans-serif">',
             f"<title>{escape(title)}</title>",
-            *map(_element, drawn.marks),
+            *map(_svg_element, drawn.marks),
             "</svg>",
         ]
     )
 
 
-def _element(mark: Mark) -> str:
+def _svg_element(mark: Mark) -> str:
     match mark:
         case Line():
             pen = f'fill="none" stroke="{mark.colour}" stroke-width="{mark.width}"'
-            return f'<path d="{_path(mark.points)}" {pen}/>'
+            return f'<path d="{_svg_path(mark.points)}" {pen}/>'
         case Box():
             size = f'width="{mark.width}" height="{mark.height}"'
             return f'<rect x="{mark.x}" y="{mark.y}" {size} fill="{mark.colour}"/>'
@@ -143,7 +143,7 @@ def _element(mark: Mark) -> str:
             return f'<text {place} font-size="{mark.size}" fill="{mark.colour}">{escape(mark.text)}</text>'
 
 
-def _path(points: Sequence[Point]) -> str:
+def _svg_path(points: Sequence[Point]) -> str:
     """Writes a path whose lines go across, or up and down."""
     (x, y), *others = [(f"{x:.1f}", f"{y:.1f}") for x, y in points]
     steps = [f"M{x} {y}"]
@@ -153,7 +153,7 @@ def _path(points: Sequence[Point]) -> str:
     return "".join(steps)
 
 
-def html(curves: Sequence[Curve], title: str) -> str:
+def to_html(curves: Sequence[PriceCurve], title: str) -> str:
     """Writes a page of its own: the SVG, nothing else, nothing fetched."""
     return "\n".join(
         [
@@ -161,7 +161,7 @@ def html(curves: Sequence[Curve], title: str) -> str:
             '<html lang="en">',
             f'<head><meta charset="utf-8"><title>{escape(title)}</title>',
             "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>",
-            f"<body>{svg(curves, title)}</body>",
+            f"<body>{to_svg(curves, title)}</body>",
             "</html>",
         ]
     )

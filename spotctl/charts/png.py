@@ -19,19 +19,19 @@ _ANCHORS: Final = {"start": "ls", "middle": "ms", "end": "rs"}
 """Pillow's names: left, middle or right end, on the baseline."""
 
 
-def png(drawn: Drawing) -> bytes:
+def to_png(drawn: Drawing) -> bytes:
     """Returns the content of the file."""
     size = (WIDTH * _SCALE, drawn.height * _SCALE)
     large = Image.new("RGB", (size[0] * _LARGER, size[1] * _LARGER), "white")
     canvas = ImageDraw.Draw(large)
     for mark in drawn.marks:
-        _draw(canvas, mark, _SCALE * _LARGER)
+        _draw_mark(canvas, mark, _SCALE * _LARGER)
     content = io.BytesIO()
     large.resize(size, Image.Resampling.BOX).save(content, "PNG", optimize=True)
     return content.getvalue()
 
 
-def _draw(canvas: ImageDraw.ImageDraw, mark: Mark, scale: int) -> None:
+def _draw_mark(canvas: ImageDraw.ImageDraw, mark: Mark, scale: int) -> None:
     match mark:
         case Line():
             points = [(x * scale, y * scale) for x, y in mark.points]

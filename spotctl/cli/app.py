@@ -46,14 +46,14 @@ class _Verbs(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of standard output has closed it
                 raise
-            print(f"spotctl: {_told(error)}", file=sys.stderr)
+            print(f"spotctl: {_describe_error(error)}", file=sys.stderr)
             raise typer.Exit(SpotctlError.exit_code) from error
         except (KeyboardInterrupt, typer.Abort):
             print("spotctl: interrupted; nothing was started", file=sys.stderr)
             raise typer.Exit(_CTRL_C) from None
 
 
-def _told(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Returns what a system call said, and of which file; for streams it names none."""
     return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
 
@@ -90,7 +90,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _root_options(
     show_version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True),
@@ -141,7 +141,7 @@ def main(command: Callable[..., Any] = app) -> None:
     try:
         command(prog_name="spotctl")
     except OSError as error:  # of help and completion, which no verb handles
-        print(f"spotctl: {_told(error)}", file=sys.stderr)
+        print(f"spotctl: {_describe_error(error)}", file=sys.stderr)
         sys.exit(SpotctlError.exit_code)
     except Exception as bug:
         if os.environ.get("SPOTCTL_DEBUG") == "1":

@@ -36,7 +36,7 @@ def written_by() -> str:
     return f"<!-- typer {version('typer')} -->"
 
 
-def reference() -> str:
+def build_reference() -> str:
     """Returns the reference in Markdown."""
     root: Any = get_command(app)
     settings = {**root.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
@@ -45,26 +45,26 @@ def reference() -> str:
         "# Command line reference",
         written_by(),
         "Generated from `--help`; `python -m spotctl.cli.reference > docs/cli.md` writes it anew.",
-        _section(root, context),
+        _verb_section(root, context),
     ]
-    parts += _sections(root, context)
+    parts += _list_sections(root, context)
     parts.append(_EXIT_CODES)
     return "\n\n".join(parts) + "\n"
 
 
-def _sections(group: Any, context: typer.Context) -> Iterator[str]:
+def _list_sections(group: Any, context: typer.Context) -> Iterator[str]:
     """Yields the sections of the verbs of ``group``, and of theirs."""
     for name, verb in group.commands.items():
         own = typer.Context(verb, info_name=name, parent=context)
-        yield _section(verb, own)
+        yield _verb_section(verb, own)
         if hasattr(verb, "commands"):
-            yield from _sections(verb, own)
+            yield from _list_sections(verb, own)
 
 
-def _section(command: Any, context: typer.Context) -> str:
+def _verb_section(command: Any, context: typer.Context) -> str:
     lines = (line.rstrip() for line in command.get_help(context).splitlines())
     return "\n".join((f"## {context.command_path}", "", "```text", *lines, "```"))
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    print(build_reference(), end="")

@@ -20,7 +20,7 @@ from pricing_data.model.units import Instant
 from spotctl.job.spec import Amount
 from spotctl.prices.estimates import Basis
 from spotctl.prices.location import STALE_AFTER_S, STALE_CAPACITY_S
-from spotctl.prices.market_table import Row, Table
+from spotctl.prices.market_table import MarketRow, MarketTable
 
 Mask = npt.NDArray[np.bool_]
 
@@ -54,10 +54,10 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class RankedMarket:
     """Holds one ranked market."""
 
-    row: Row
+    row: MarketRow
     usd_per_unit_hour: float
     """Expected dollars per useful core-hour or GPU-hour; the plain price where beta is unknown."""
     age_s: int
@@ -71,7 +71,7 @@ class Advised:
 class Advice:
     """Holds the answer. ``ranked``: best first, as many as requested; ``fitting``: how many fit in all."""
 
-    ranked: tuple[Advised, ...]
+    ranked: tuple[RankedMarket, ...]
     fitting: int
     stale: int
     evidence_stale: int
@@ -81,24 +81,24 @@ class Advice:
     """Markets that fit but must not be ranked, counted by the reason."""
 
 
-def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
+def advise(table: MarketTable, wish: Wish, now: Instant, top: int) -> Advice:
     """Returns the best ``top`` markets of ``table`` for ``wish``."""
     columns = table.columns
-    fits = _fits(table, wish)
-    reasons = _reasons(table, wish)
+    fits = _find_fitting(table, wish)
+    reasons = _exclusion_reasons(table, wish)
     ranked = np.flatnonzero(fits & (reasons == ""))
     left_out = Counter(reasons[fits & (reasons != "")].tolist())
     units = columns["vcpus" if wish.gpu is None else "gpus"][ranked]
     cost = columns["usd_per_useful_hour"][ranked] / units
     basis = columns["basis"][ranked]
     order = np.select([basis == str(kind) for kind in _ORDER], list(_ORDER.values()))
-    old = _stale(table, ranked, now)
-    unseen = _unseen(table, ranked, now)
+    old = _stale_prices(table, ranked, now)
+    unseen = _stale_evidence(table, ranked, now)
     best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order, old))
     return Advice(
         ranked=tuple(
-            Advised(
-                row=(row := table.row(int(ranked[place]))),
+            RankedMarket(
+                row=(row := table.row_at(int(ranked[place]))),
                 usd_per_unit_hour=float(cost[place]),
                 age_s=now - row.observed,
                 stale=bool(old[place]),
@@ -114,7 +114,7 @@ def advise(table: Table, wish: Wish, now: Instant, top: int) -> Advice:
     )
 
 
-def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
+def _exclusion_reasons(table: MarketTable, wish: Wish) -> npt.NDArray[Any]:
     """Returns why each market must not be ranked; empty where it may be. A bad price is the first reason."""
     columns = table.columns
     reasons = columns["unranked"].astype(object)
@@ -124,7 +124,7 @@ def _reasons(table: Table, wish: Wish) -> npt.NDArray[Any]:
     return reasons
 
 
-def _fits(table: Table, wish: Wish) -> Mask:
+def _find_fitting(table: MarketTable, wish: Wish) -> Mask:
     """Selects what fits, and what might fit as far as the catalogue knows: these are named with the
     reason.
     """
@@ -135,22 +135,22 @@ def _fits(table: Table, wish: Wish) -> Mask:
         fits &= np.isin(columns["region"], wish.regions)
     suits = np.ones(len(table), np.bool_)
     if wish.cpus is not None:
-        suits &= _admitted(wish.cpus, columns["vcpus"])
+        suits &= _is_admitted(wish.cpus, columns["vcpus"])
     if wish.memory_gib is not None:
-        suits &= _admitted(wish.memory_gib, columns["memory_gib"])
+        suits &= _is_admitted(wish.memory_gib, columns["memory_gib"])
     if wish.gpu is not None:
         names = columns["gpu_name"]
-        suits &= (columns["gpus"] > 0) & _admitted(wish.gpu.count, columns["gpus"])
+        suits &= (columns["gpus"] > 0) & _is_admitted(wish.gpu.count, columns["gpus"])
         suits &= (names == "") | (np.char.find(np.char.upper(names), wish.gpu.name.upper()) >= 0)
     return np.asarray(fits & (suits | (columns["vcpus"] == 0)))
 
 
-def _admitted(amount: Amount, values: npt.NDArray[Any]) -> Mask:
+def _is_admitted(amount: Amount, values: npt.NDArray[Any]) -> Mask:
     admitted: Mask = values >= amount.value if amount.or_more else values == amount.value
     return admitted
 
 
-def _stale(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
+def _stale_prices(table: MarketTable, which: npt.NDArray[np.intp], now: Instant) -> Mask:
     ages = now - table.columns["observed"][which]
     semantics = table.columns["semantics"][which]
     stale = np.zeros(len(ages), np.bool_)
@@ -159,7 +159,7 @@ def _stale(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
     return stale
 
 
-def _unseen(table: Table, which: npt.NDArray[np.intp], now: Instant) -> Mask:
+def _stale_evidence(table: MarketTable, which: npt.NDArray[np.intp], now: Instant) -> Mask:
     """Selects markets whose beta rests on capacity that was last seen too long ago."""
     by_capacity = table.columns["basis"][which] == str(Basis.CAPACITY)
     unseen: Mask = by_capacity & (now - table.columns["evidence_until"][which] > STALE_CAPACITY_S)

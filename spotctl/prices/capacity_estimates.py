@@ -16,38 +16,40 @@ from bidbrain.eviction.selector import EstimatorSelector
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant
-from spotctl.prices.published_rates import Rates
+from spotctl.prices.published_rates import PublishedRates
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CapacityEstimates:
     """Holds all spells that the store has, and what is published."""
 
     observations: Observations
-    rates: Rates
+    rates: PublishedRates
     _fitted: dict[str, Estimates] = field(default_factory=dict, repr=False, compare=False)
 
-    def seen(self, market: Market) -> Instant | None:
+    def seen_until(self, market: Market) -> Instant | None:
         """Returns until when ``market`` was observed; None where it never was."""
         spells = self.observations.spells(market)
         return Instant(int(spells.ends.max())) if len(spells) else None
 
-    def estimates(self, market: Market, rules: MarketRules) -> Estimates:
+    def fitted_estimates(self, market: Market, rules: MarketRules) -> Estimates:
         """Returns estimates for ``market``, which was observed, under ``rules`` by which prices do not
         evict.
         """
         if rules.name not in self._fitted:
-            self._fitted[rules.name] = self._fit(market.cloud, rules)
+            self._fitted[rules.name] = self._fit_cloud(market.cloud, rules)
         return self._fitted[rules.name]
 
-    def _fit(self, cloud: str, rules: MarketRules) -> Estimates:
+    def _fit_cloud(self, cloud: str, rules: MarketRules) -> Estimates:
         markets = [market for market in self.observations.markets if market.cloud == cloud]
         mine = Observations.from_spells({market: self.observations.spells(market) for market in markets})
         now = Instant(max(int(mine.spells(market).ends.max()) for market in markets))
-        bands = {market: band for market in markets if (band := self._band(market, now)) is not None}
+        bands = {
+            market: band for market in markets if (band := self._published_band(market, now)) is not None
+        }
         return EstimatorSelector(rules, mine, bands).fit(PriceHistory.from_series({}), now)
 
-    def _band(self, market: Market, now: Instant) -> Band | None:
+    def _published_band(self, market: Market, now: Instant) -> Band | None:
         """Returns the published rate, as a prior; it may have been published after the last sighting."""
         rate = self.rates.of_market(market)
         if rate is None:

@@ -100,7 +100,7 @@ class _ConstantHazard:
     per_second: float
 
     @classmethod
-    def of(cls, share: float, per_s: float) -> _ConstantHazard:
+    def from_share(cls, share: float, per_s: float) -> _ConstantHazard:
         return cls(-math.log1p(-share) / per_s)
 
     def survival(self, horizon_s: float) -> float:
@@ -112,7 +112,7 @@ class _ConstantHazard:
         return Seconds(-math.expm1(-self.per_second * horizon_s) / self.per_second)
 
 
-def unknown(price: float) -> Estimate:
+def unknown_estimate(price: float) -> Estimate:
     """Returns an estimate without evidence: the price, and no beta."""
     nothing = math.nan
     return Estimate(Basis.UNKNOWN, nothing, nothing, nothing, nothing, nothing, price, "")
@@ -123,8 +123,8 @@ def from_rate(rules: MarketRules, price: UsdPerHour, rate: PublishedRate, horizo
 
     A band counts with its upper bound, since nothing better is promised; without one, with its lower.
     """
-    low = _ConstantHazard.of(min(rate.low, _NEARLY_ALL), rate.per_s)
-    worst = low if rate.is_open else _ConstantHazard.of(rate.high, rate.per_s)
+    low = _ConstantHazard.from_share(min(rate.low, _NEARLY_ALL), rate.per_s)
+    worst = low if rate.is_open else _ConstantHazard.from_share(rate.high, rate.per_s)
     beta = 1.0 - worst.survival(horizon_s)
     return Estimate(
         basis=Basis.OPEN_RATE if rate.is_open else Basis.RATE,
@@ -133,7 +133,7 @@ def from_rate(rules: MarketRules, price: UsdPerHour, rate: PublishedRate, horizo
         high=1.0 if rate.is_open else beta,
         effective=math.nan,
         bid_delta=math.nan,
-        usd_per_useful_hour=_cost(rules, price, horizon_s, worst),
+        usd_per_useful_hour=_cost_per_useful_hour(rules, price, horizon_s, worst),
         source=rate.source,
         until=rate.until,
     )
@@ -145,7 +145,7 @@ def from_capacity(
     """Estimates from observations of ``market`` until ``seen``, as if a machine started then."""
     beta = fitted.beta(market, 0.0, 0.0, horizon_s)
     if not beta.evidence.is_known:
-        return unknown(price)
+        return unknown_estimate(price)
     return Estimate(
         basis=Basis.CAPACITY,
         beta=beta.value,
@@ -153,7 +153,9 @@ def from_capacity(
         high=beta.high,
         effective=math.nan,
         bid_delta=math.nan,
-        usd_per_useful_hour=_cost(rules, price, horizon_s, RemainingLifetime(fitted, market, 0.0)),
+        usd_per_useful_hour=_cost_per_useful_hour(
+            rules, price, horizon_s, RemainingLifetime(fitted, market, 0.0)
+        ),
         source=beta.evidence.source,
         until=seen,
     )
@@ -171,14 +173,15 @@ def from_crossings(
     """Estimates from the prices of the last 90 days: the bid of least expected cost, and how sure its beta
     is.
     """
-    recent = _recent(series, now)
+    recent = _recent_steps(series, now)
     market = Market("", "", "", "")
     model = PriceCrossing(window_s=max(HOUR_S, math.ceil(horizon_s)))
     fitted = model.fit(PriceHistory.from_series({market: recent}), now)
     if not fitted.evidence(market, horizon_s).is_known:
-        return unknown(price)
+        return unknown_estimate(price)
     costs = [
-        (_cost(rules, price, horizon_s, RemainingLifetime(fitted, market, delta)), delta) for delta in deltas
+        (_cost_per_useful_hour(rules, price, horizon_s, RemainingLifetime(fitted, market, delta)), delta)
+        for delta in deltas
     ]
     cost, delta = min(costs)
     share = predict_coming_week(
@@ -197,7 +200,9 @@ def from_crossings(
     )
 
 
-def _cost(rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Survival) -> float:
+def _cost_per_useful_hour(
+    rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Survival
+) -> float:
     """Returns dollars per useful hour; infinite where no useful time is expected."""
     beta = 1.0 - survival.survival(horizon_s)
     useful_s = survival.expected_uptime(horizon_s) - beta * _LAMBDA_S
@@ -206,7 +211,7 @@ def _cost(rules: MarketRules, price: UsdPerHour, horizon_s: float, survival: Sur
     return float(expected_charge(rules, price, 0.0, horizon_s, survival)) * HOUR_S / float(useful_s)
 
 
-def _recent(series: Series, now: Instant) -> Series:
+def _recent_steps(series: Series, now: Instant) -> Series:
     """Returns the steps of the last 90 days, including the one in force at their start."""
     begin = now - HISTORY_S
     first = max(int(np.searchsorted(series.times, begin, side="right")) - 1, 0)

@@ -10,14 +10,16 @@ from typing import BinaryIO
 
 from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
-from spotctl.prices.quotes import chosen, quotes
+from spotctl.prices.quotes import list_quotes, select_quotes
 
 _ENDINGS = {"csv": (".csv", ".gz"), "parquet": (".parquet",)}
 
 
-def export(store: PriceStore, names: Sequence[str], form: str, output: Path | None, text: BinaryIO) -> int:
+def export_rows(
+    store: PriceStore, names: Sequence[str], form: str, output: Path | None, text: BinaryIO
+) -> int:
     """Writes rows of the markets ``names``, or of all, to ``output`` or else ``text``; returns how many."""
-    markets = [quote.market for quote in chosen(quotes(store), names, (), ())] if names else None
+    markets = [quote.market for quote in select_quotes(list_quotes(store), names, (), ())] if names else None
     if output is not None:
         if output.suffix not in _ENDINGS[form]:
             expected = " or ".join(_ENDINGS[form])

@@ -34,11 +34,11 @@ _REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-?\d+")
 """The beginning of a zone's name: us-east-1 in us-east-1a and us-east-1-bos-1a, us-central1 in
 us-central1-a.
 """
-Told = Callable[[Sequence[FeedPart]], None]
+PartsListener = Callable[[Sequence[FeedPart]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FetchRequest:
     """Selects what to fetch. Empty tuples: everything. ``since`` None: what is newer than the store."""
 
     clouds: tuple[str, ...] = ()
@@ -50,12 +50,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _FeedFrom:
     """Asks a feed from ``since`` on. ``told`` receives the parts that will be fetched."""
 
     feed: Feed
     since: Instant | None
-    told: Told
+    told: PartsListener
 
     @property
     def name(self) -> str:
@@ -77,23 +77,26 @@ class _Chosen:
         return self.feed.fetch(part, since)
 
 
-def feeds(asked: Asked, told: Told) -> tuple[Feed, ...]:
+def select_feeds(asked: FetchRequest, told: PartsListener) -> tuple[Feed, ...]:
     """Returns the feeds of each requested cloud. Raises UsageError for names that fit no single cloud."""
-    regions, zones, types = _checked(asked), asked.zones, asked.types
+    regions, zones, types = _checked_regions(asked), asked.zones, asked.types
     resources = os.environ.get("SPOTCTL_AZURE_RESOURCES") or None
-    retail = RetailSettings(_address("SPOTCTL_AZURE_RETAIL", RETAIL), regions, types)
+    retail = RetailSettings(_address_from("SPOTCTL_AZURE_RETAIL", RETAIL), regions, types)
     made: tuple[Feed, ...] = (
-        AwsFeed(_now, AwsSettings(regions=regions, zones=zones, types=types)),
-        AwsAdvisorFeed(_now, _address("SPOTCTL_AWS_ADVISOR", ADDRESS)),
-        AzureRetailFeed(_now, retail),
-        AzureFeed(_now, AzureSettings(endpoint=resources, regions=regions, sizes=types)),
-        GcpFeed(_now, GcpSettings(endpoints=_google(), regions=regions, zones=zones, machine_types=types)),
+        AwsFeed(_wall_instant, AwsSettings(regions=regions, zones=zones, types=types)),
+        AwsAdvisorFeed(_wall_instant, _address_from("SPOTCTL_AWS_ADVISOR", ADDRESS)),
+        AzureRetailFeed(_wall_instant, retail),
+        AzureFeed(_wall_instant, AzureSettings(endpoint=resources, regions=regions, sizes=types)),
+        GcpFeed(
+            _wall_instant,
+            GcpSettings(endpoints=_google_endpoints(), regions=regions, zones=zones, machine_types=types),
+        ),
     )
     wanted = (feed for feed in made if not asked.clouds or feed.cloud in asked.clouds)
-    return tuple(_Chosen(feed, asked.since, told) for feed in wanted)
+    return tuple(_FeedFrom(feed, asked.since, told) for feed in wanted)
 
 
-def _checked(asked: Asked) -> tuple[str, ...]:
+def _checked_regions(asked: FetchRequest) -> tuple[str, ...]:
     """Returns the requested regions, or those of the zones; empty: all."""
     for option, named in (("--region", asked.regions), ("--zone", asked.zones), ("--type", asked.types)):
         if named and len(asked.clouds) != 1:
@@ -111,11 +114,11 @@ def _checked(asked: Asked) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match[0] for match in regions.values() if match is not None))
 
 
-def run(asked: Asked, store: PriceStore, told: Told, progress: Progress) -> FetchReport:
+def run_fetch(asked: FetchRequest, store: PriceStore, told: PartsListener, progress: Progress) -> FetchReport:
     """Fetches into ``store``. Failures are in the report, never raised."""
     for sdk in ("azure", "botocore", "google"):  # what matters of their logs comes back as an error
         logging.getLogger(sdk).addHandler(logging.NullHandler())
-    return fetch_all(feeds(asked, told), store, progress=progress)
+    return fetch_all(select_feeds(asked, told), store, progress=progress)
 
 
 def exit_code(report: FetchReport) -> int:
@@ -127,17 +130,17 @@ def exit_code(report: FetchReport) -> int:
     return 4 if failures and all(refused) else 1
 
 
-def _google() -> Endpoints:
+def _google_endpoints() -> Endpoints:
     usual = Endpoints()
     return Endpoints(
-        compute=_address("SPOTCTL_GCP_COMPUTE", usual.compute),
-        billing=_address("SPOTCTL_GCP_BILLING", usual.billing),
+        compute=_address_from("SPOTCTL_GCP_COMPUTE", usual.compute),
+        billing=_address_from("SPOTCTL_GCP_BILLING", usual.billing),
     )
 
 
-def _address(variable: str, otherwise: str) -> str:
+def _address_from(variable: str, otherwise: str) -> str:
     return os.environ.get(variable) or otherwise
 
 
-def _now() -> Instant:
+def _wall_instant() -> Instant:
     return Instant(int(wall_clock()))

@@ -26,7 +26,7 @@ def prices_root() -> Path:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turns errors of a store, a file or a feed into our own: a line and an exit code."""
     try:
         yield

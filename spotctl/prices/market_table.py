@@ -28,7 +28,7 @@ _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MarketRow:
     """Describes one market as the store and the catalogue know it. Unknown numbers are NaN, or 0 if whole."""
 
     cloud: str
@@ -85,8 +85,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """Holds ``columns``: the fields of ``Row``, each of shape (n,)."""
+class MarketTable:
+    """Holds ``columns``: the fields of ``MarketRow``, each of shape (n,)."""
 
     fingerprint: str
     horizon_s: float
@@ -95,22 +95,24 @@ class Table:
     """The state of the files that estimates from observed capacity rest on."""
 
     @classmethod
-    def of(cls, fingerprint: str, horizon_s: float, rows: Iterable[Row], watched: str = "") -> Self:
+    def from_rows(
+        cls, fingerprint: str, horizon_s: float, rows: Iterable[MarketRow], watched: str = ""
+    ) -> Self:
         rows = tuple(rows)
         columns: dict[str, npt.NDArray[Any]] = {
             name: np.array([getattr(row, name) for row in rows], dtype=_KINDS[kind])
-            for name, kind in _hints().items()
+            for name, kind in _column_types().items()
         }
         return cls(fingerprint, horizon_s, columns, watched)
 
     def __len__(self) -> int:
         return len(self.columns["price"])
 
-    def __iter__(self) -> Iterator[Row]:
-        return map(self.row, range(len(self)))
+    def __iter__(self) -> Iterator[MarketRow]:
+        return map(self.row_at, range(len(self)))
 
-    def row(self, index: int) -> Row:
-        return Row(**{name: column[index].item() for name, column in self.columns.items()})
+    def row_at(self, index: int) -> MarketRow:
+        return MarketRow(**{name: column[index].item() for name, column in self.columns.items()})
 
     def save(self, path: Path) -> None:
         """Replaces ``path`` at once or not at all."""
@@ -138,7 +140,7 @@ class Table:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 if int(kept["_version"]) != _VERSION:
                     return None
-                columns = {field.name: kept[field.name] for field in fields(Row)}
+                columns = {field.name: kept[field.name] for field in fields(MarketRow)}
                 horizon_s = float(kept["_horizon_s"])
                 return cls(str(kept["_fingerprint"]), horizon_s, columns, str(kept["_watched"]))
         except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
@@ -146,5 +148,5 @@ class Table:
 
 
 @cache
-def _hints() -> dict[str, type]:
-    return {field.name: typing.get_type_hints(Row)[field.name] for field in fields(Row)}
+def _column_types() -> dict[str, type]:
+    return {field.name: typing.get_type_hints(MarketRow)[field.name] for field in fields(MarketRow)}

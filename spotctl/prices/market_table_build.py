@@ -1,6 +1,6 @@
 """Builds tables of every market's expected cost from the store, and keeps them beside it.
 
-ROOT/advice/HORIZON.npz     one ``Table`` per requested horizon, in seconds
+ROOT/advice/HORIZON.npz     one ``MarketTable`` per requested horizon, in seconds
 
 All code that changes the store calls ``refresh_tables`` afterwards. A table may still not fit the store (its
 writer was killed in between); it is then made again on request: advice never rests on an old one.
@@ -24,12 +24,19 @@ from pricing_data.model.rules import default_rules
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from pricing_data.snapshots import bundled_market
 from pricing_data.store.store import PriceStore
-from spotctl.prices.capacity_estimates import Capacity
-from spotctl.prices.estimates import Basis, Estimate, from_capacity, from_crossings, from_rate, unknown
+from spotctl.prices.capacity_estimates import CapacityEstimates
+from spotctl.prices.estimates import (
+    Basis,
+    Estimate,
+    from_capacity,
+    from_crossings,
+    from_rate,
+    unknown_estimate,
+)
 from spotctl.prices.location import prices_root
-from spotctl.prices.market_table import Row, Table
-from spotctl.prices.published_rates import AVERAGED_S, Rates
-from spotctl.prices.quotes import Quote, quotes
+from spotctl.prices.market_table import MarketRow, MarketTable
+from spotctl.prices.published_rates import AVERAGED_S, PublishedRates
+from spotctl.prices.quotes import Quote, list_quotes
 
 DEFAULT_HORIZON_S: Final = Seconds(float(HOUR_S))
 _BUNDLED: Final = (
@@ -38,47 +45,47 @@ _BUNDLED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class LabelledTable:
     """Pairs a table with what users must know about its origin; empty for the store."""
 
-    table: Table
+    table: MarketTable
     label: str
 
 
-def current_table(horizon_s: Seconds) -> Offered:
+def current_table(horizon_s: Seconds) -> LabelledTable:
     """Returns the store's table; the bundled market's where the store is empty."""
     root = prices_root()
     if not root.is_dir():
-        return Offered(bundled_table(horizon_s), _BUNDLED)
-    path = _path(root, horizon_s)
-    kept = Table.load(path)
-    if kept is None or kept.fingerprint != fingerprint(root):
-        kept = _made(PriceStore(root), horizon_s, kept)
+        return LabelledTable(bundled_table(horizon_s), _BUNDLED)
+    path = _table_path(root, horizon_s)
+    kept = MarketTable.load(path)
+    if kept is None or kept.fingerprint != store_fingerprint(root):
+        kept = _build_table(PriceStore(root), horizon_s, kept)
         kept.save(path)
-    return Offered(kept, "") if len(kept) else Offered(bundled_table(horizon_s), _BUNDLED)
+    return LabelledTable(kept, "") if len(kept) else LabelledTable(bundled_table(horizon_s), _BUNDLED)
 
 
 def refresh_tables(store: PriceStore) -> None:
     """Updates every table that was ever requested, and that of the usual horizon."""
     horizons = {DEFAULT_HORIZON_S}
-    for path in _path(store.root, DEFAULT_HORIZON_S).parent.glob("*.npz"):
-        kept = Table.load(path)
+    for path in _table_path(store.root, DEFAULT_HORIZON_S).parent.glob("*.npz"):
+        kept = MarketTable.load(path)
         if kept is not None:
             horizons.add(Seconds(kept.horizon_s))
     for horizon_s in sorted(horizons):
-        path = _path(store.root, horizon_s)
-        _made(store, horizon_s, Table.load(path)).save(path)
+        path = _table_path(store.root, horizon_s)
+        _build_table(store, horizon_s, MarketTable.load(path)).save(path)
 
 
-def fingerprint(root: Path) -> str:
+def store_fingerprint(root: Path) -> str:
     """Returns a digest of the store and the bundled catalogue: of names, sizes, times of files."""
     digest = hashlib.sha256()
     for bundled in ("instance_types.csv", "on_demand.csv"):
         digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
-    return f"{digest.hexdigest()} {_state(root, sorted(root.rglob('*.parquet')))}"
+    return f"{digest.hexdigest()} {_files_state(root, sorted(root.rglob('*.parquet')))}"
 
 
-def _state(root: Path, paths: Iterable[Path]) -> str:
+def _files_state(root: Path, paths: Iterable[Path]) -> str:
     """Returns a digest of names, sizes and times of files that are replaced whole."""
     digest = hashlib.sha256()
     for path in paths:
@@ -87,11 +94,11 @@ def _state(root: Path, paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _path(root: Path, horizon_s: Seconds) -> Path:
+def _table_path(root: Path, horizon_s: Seconds) -> Path:
     return root.parent / "advice" / f"{horizon_s:.0f}.npz"
 
 
-def bundled_table(horizon_s: Seconds) -> Table:
+def bundled_table(horizon_s: Seconds) -> MarketTable:
     """Returns the table of the market that ships with the program."""
     recording, catalogue = bundled_market(), Catalogue.bundled()
     rows = []
@@ -111,52 +118,59 @@ def bundled_table(horizon_s: Seconds) -> Table:
         rules = default_rules(market.cloud, quote.since)
         price = UsdPerHour(float(series.prices[-1]))
         estimate = from_crossings(rules, price, series, quote.observed, horizon_s, quote.source)
-        rows.append(_row(quote, rules, estimate, catalogue))
-    return Table.of("bundled", horizon_s, rows)
+        rows.append(_build_row(quote, rules, estimate, catalogue))
+    return MarketTable.from_rows("bundled", horizon_s, rows)
 
 
-def _made(store: PriceStore, horizon_s: Seconds, before: Table | None) -> Table:
+def _build_table(store: PriceStore, horizon_s: Seconds, before: MarketTable | None) -> MarketTable:
     """Builds a table of the store as it is; ``before`` may be any older one of the same horizon."""
-    mark = fingerprint(store.root)  # taken first: a later change makes the table unfit
-    watched = _state(store.root, store.files_of_capacity())
+    mark = store_fingerprint(store.root)  # taken first: a later change makes the table unfit
+    watched = _files_state(store.root, store.files_of_capacity())
     same = before is not None and before.watched == watched
     known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
-    return Table.of(mark, horizon_s, _rows(store, horizon_s, known), watched)
+    return MarketTable.from_rows(mark, horizon_s, _build_rows(store, horizon_s, known), watched)
 
 
-def _rows(store: PriceStore, horizon_s: Seconds, known: Mapping[Market, Row]) -> Iterator[Row]:
+def _build_rows(
+    store: PriceStore, horizon_s: Seconds, known: Mapping[Market, MarketRow]
+) -> Iterator[MarketRow]:
     catalogue, gpu_names = store.catalogue(), store.gpu_names()
-    capacity = Capacity(store.observations(), Rates.of(store.newest_rates(AVERAGED_S)))
-    found = [(quote, _rules(quote), _unchanged(quote, known.get(quote.market))) for quote in quotes(store)]
+    capacity = CapacityEstimates(
+        store.observations(), PublishedRates.from_pairs(store.newest_rates(AVERAGED_S))
+    )
+    found = [
+        (quote, _rules_of_quote(quote), _reusable_estimate(quote, known.get(quote.market)))
+        for quote in list_quotes(store)
+    ]
     asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
     history = store.history(asked)
     for quote, rules, before in found:
         estimate = before
         if quote.price is None or rules is None:
-            estimate = unknown(math.nan)
+            estimate = unknown_estimate(math.nan)
         elif estimate is None and rules.cleared_by_bid:
             steps = history.series(quote.market)
             estimate = from_crossings(rules, quote.price, steps, quote.observed, horizon_s, quote.source)
         elif estimate is None:
             estimate = _without_bids(quote.market, quote.price, rules, capacity, horizon_s)
         name = gpu_names.get((quote.market.cloud, quote.market.instance_type), "")
-        yield _row(quote, rules, estimate, catalogue, name)
+        yield _build_row(quote, rules, estimate, catalogue, name)
 
 
 def _without_bids(
-    market: Market, price: UsdPerHour, rules: MarketRules, capacity: Capacity, horizon_s: Seconds
+    market: Market, price: UsdPerHour, rules: MarketRules, capacity: CapacityEstimates, horizon_s: Seconds
 ) -> Estimate:
     """Prefers observations to published rates; where observed losses are too few, the rates remain."""
-    seen, rate = capacity.seen(market), capacity.rates.of_market(market)
+    seen, rate = capacity.seen_until(market), capacity.rates.of_market(market)
     if seen is not None:
-        fitted = capacity.estimates(market, rules)
+        fitted = capacity.fitted_estimates(market, rules)
         estimate = from_capacity(rules, price, fitted, market, seen, horizon_s)
         if estimate.basis is not Basis.UNKNOWN:
             return estimate
-    return unknown(price) if rate is None else from_rate(rules, price, rate, horizon_s)
+    return unknown_estimate(price) if rate is None else from_rate(rules, price, rate, horizon_s)
 
 
-def _rules(quote: Quote) -> MarketRules | None:
+def _rules_of_quote(quote: Quote) -> MarketRules | None:
     """Returns the rules in force at the time of the price; None for a cloud whose rules are unknown."""
     try:
         return default_rules(quote.market.cloud, quote.since)
@@ -168,7 +182,7 @@ def _by_crossings(quote: Quote, rules: MarketRules | None) -> bool:
     return quote.price is not None and rules is not None and rules.cleared_by_bid
 
 
-def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
+def _reusable_estimate(quote: Quote, before: MarketRow | None) -> Estimate | None:
     """Returns the estimate made before, if all that it rests on is unchanged.
 
     Crossings rest on every row of the market. Capacity rests on the last price alone, and on sightings, which
@@ -182,13 +196,13 @@ def _unchanged(quote: Quote, before: Row | None) -> Estimate | None:
     return before.estimate if same else None
 
 
-def _row(
+def _build_row(
     quote: Quote, rules: MarketRules | None, estimate: Estimate, catalogue: Catalogue, gpu_name: str = ""
-) -> Row:
+) -> MarketRow:
     market = quote.market
     kind = catalogue.instance_type(market.cloud, market.instance_type)
     listed = catalogue.on_demand(market.cloud, market.region, market.instance_type, quote.since)
-    return Row(
+    return MarketRow(
         cloud=market.cloud,
         region=market.region,
         zone=market.zone,

@@ -19,13 +19,13 @@ AVERAGED_S: Final = 30 * 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class PublishedRates:
     """Holds ``by_market``: rates of a zone under their zone, rates of a region with the region as zone."""
 
     by_market: Mapping[Market, PublishedRate]
 
     @classmethod
-    def of(cls, published: Iterable[tuple[str, Rate]]) -> Rates:
+    def from_pairs(cls, published: Iterable[tuple[str, Rate]]) -> PublishedRates:
         """Builds them from pairs of source and rate, one for each market."""
         return cls(
             {

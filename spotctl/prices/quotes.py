@@ -58,19 +58,19 @@ class Quote:
     def age_s(self, now: Instant) -> int:
         return max(now - self.observed, 0)
 
-    def stale(self, now: Instant) -> bool:
+    def is_stale(self, now: Instant) -> bool:
         return is_stale(self.semantics, self.age_s(now))
 
 
-def quotes(store: PriceStore) -> tuple[Quote, ...]:
+def list_quotes(store: PriceStore) -> tuple[Quote, ...]:
     """Returns the quotes of all markets, in their order."""
     summaries = store.markets()
-    seen = _seen(store, summaries)
+    seen = _last_seen(store, summaries)
     failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
-    return tuple(_quote(summary, seen, failed) for summary in summaries)
+    return tuple(_build_quote(summary, seen, failed) for summary in summaries)
 
 
-def _quote(
+def _build_quote(
     summary: MarketSummary,
     seen: Mapping[tuple[str, str, str], Instant],
     failed: Mapping[Market, tuple[Instant, Flaw]],
@@ -99,7 +99,7 @@ def _quote(
     )
 
 
-def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
+def _last_seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[str, str, str], Instant]:
     """Returns when each source last spoke of a region."""
     seen = store.last_seen()
     for summary in summaries:
@@ -108,7 +108,7 @@ def _seen(store: PriceStore, summaries: Iterable[MarketSummary]) -> dict[tuple[s
     return seen
 
 
-def chosen(
+def select_quotes(
     found: Sequence[Quote], names: Sequence[str], clouds: Sequence[str], regions: Sequence[str]
 ) -> tuple[Quote, ...]:
     """Returns the named quotes, TYPE or TYPE@ZONE, in those clouds and regions; all without a name.
@@ -121,25 +121,27 @@ def chosen(
         if (not clouds or quote.market.cloud in clouds) and (not regions or quote.market.region in regions)
     ]
     for name in names:
-        if not any(_named(quote.market, name) for quote in here):
-            raise _nobody(name, here)
-    return tuple(quote for quote in here if not names or any(_named(quote.market, name) for name in names))
+        if not any(_is_called(quote.market, name) for quote in here):
+            raise _unknown_name(name, here)
+    return tuple(
+        quote for quote in here if not names or any(_is_called(quote.market, name) for name in names)
+    )
 
 
-def only(found: Sequence[Quote], name: str) -> Quote:
+def find_quote(found: Sequence[Quote], name: str) -> Quote:
     """Returns the one market of that name. Raises UsageError where there is none, or several."""
-    fitting = chosen(found, [name], (), ())
+    fitting = select_quotes(found, [name], (), ())
     if len(fitting) > 1:
         zones = ", ".join(str(quote.market) for quote in fitting[:6]) + (", ..." if len(fitting) > 6 else "")
         raise UsageError(f"{name} is sold in {len(fitting)} zones; name one: {zones}")
     return fitting[0]
 
 
-def _named(market: Market, name: str) -> bool:
+def _is_called(market: Market, name: str) -> bool:
     return name in (market.instance_type, str(market))
 
 
-def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
+def _unknown_name(name: str, here: Sequence[Quote]) -> UsageError:
     from spotctl.job.yaml_reader import suggest_nearest
 
     if not here:
@@ -150,7 +152,7 @@ def _nobody(name: str, here: Sequence[Quote]) -> UsageError:
     )
 
 
-def between(series: Series, first: Instant | None, last: Instant | None) -> Series:
+def cut_series(series: Series, first: Instant | None, last: Instant | None) -> Series:
     """Returns the steps of [``first``, ``last``), with the one in force at ``first`` starting there."""
     times, prices = series.times, series.prices
     if last is not None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pricing_data.model.units import Instant
 from pricing_data.store.findings import StoreFinding
 from pricing_data.store.store import PriceStore
-from spotctl.prices.quotes import GONE, Quote, quotes
+from spotctl.prices.quotes import GONE, Quote, list_quotes
 
 
 @dataclass(frozen=True, slots=True)
-class Corner:
+class RegionStatus:
     """Describes one region of one cloud."""
 
     cloud: str
@@ -42,8 +42,8 @@ class Dispute:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    corners: tuple[Corner, ...]
+class StoreStatus:
+    corners: tuple[RegionStatus, ...]
     disputes: tuple[Dispute, ...]
     findings: tuple[StoreFinding, ...]
     rates: int
@@ -53,17 +53,17 @@ class Standing:
     """Number of observed lifetimes."""
 
     @property
-    def quarantined(self) -> int:
+    def quarantined_rows(self) -> int:
         return sum(finding.count for finding in self.findings if finding.kind.is_quarantining)
 
 
-def standing(
+def read_store_status(
     store: PriceStore, now: Instant, clouds: Sequence[str] = (), regions: Sequence[str] = ()
-) -> Standing:
+) -> StoreStatus:
     """Reports the markets in those clouds and regions; findings are those of their sources."""
     found = [
         quote
-        for quote in quotes(store)
+        for quote in list_quotes(store)
         if (not clouds or quote.market.cloud in clouds) and (not regions or quote.market.region in regions)
     ]
     by_corner: dict[tuple[str, str], list[Quote]] = {}
@@ -72,9 +72,9 @@ def standing(
     sources = {source for quote in found for source in quote.sources}
     everything = not clouds and not regions
     sightings = [counts for cloud, counts in store.sighting_counts().items() if not clouds or cloud in clouds]
-    return Standing(
-        corners=tuple(_corner(*name, members, now) for name, members in sorted(by_corner.items())),
-        disputes=_disputes(found),
+    return StoreStatus(
+        corners=tuple(_region_status(*name, members, now) for name, members in sorted(by_corner.items())),
+        disputes=_find_disputes(found),
         findings=tuple(f for f in store.findings() if everything or f.source in sources),
         rates=sum(n for cloud, n in store.rate_counts().items() if not clouds or cloud in clouds),
         probes=sum(probes for probes, _ in sightings),
@@ -82,8 +82,8 @@ def standing(
     )
 
 
-def _corner(cloud: str, region: str, members: Sequence[Quote], now: Instant) -> Corner:
-    return Corner(
+def _region_status(cloud: str, region: str, members: Sequence[Quote], now: Instant) -> RegionStatus:
+    return RegionStatus(
         cloud=cloud,
         region=region,
         markets=len(members),
@@ -93,11 +93,11 @@ def _corner(cloud: str, region: str, members: Sequence[Quote], now: Instant) -> 
         observed=max(quote.observed for quote in members),
         gone=sum(quote.doubt == GONE for quote in members),
         doubted=sum(bool(quote.doubt) and quote.doubt != GONE for quote in members),
-        stale=sum(quote.stale(now) for quote in members),
+        stale=sum(quote.is_stale(now) for quote in members),
         believed=tuple(Counter(quote.source for quote in members).most_common()),
     )
 
 
-def _disputes(found: Iterable[Quote]) -> tuple[Dispute, ...]:
+def _find_disputes(found: Iterable[Quote]) -> tuple[Dispute, ...]:
     counts = Counter(quote.sources for quote in found if len(quote.sources) > 1)
     return tuple(Dispute(sources[0], sources[1:], count) for sources, count in sorted(counts.items()))

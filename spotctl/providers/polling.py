@@ -58,7 +58,9 @@ class CloudAdapter(Protocol):
 
 
 class PollingProvider:
-    """Implements ``spotctl.providers.base.Provider`` over a ``CloudAdapter``. ``close`` it when the run is over."""
+    """Implements ``spotctl.providers.base.Provider`` over a ``CloudAdapter``. ``close`` it when the run is
+    over.
+    """
 
     def __init__(self, cloud: CloudAdapter, *, least_s: float = LEAST_S, most_s: float = MOST_S) -> None:
         self._cloud = cloud

@@ -70,7 +70,7 @@ class InterruptHandler(Protocol):
         """
         ...
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         """Notes that the run goes on without a terminal."""
         ...
 
@@ -159,7 +159,7 @@ class Interrupts:
                 yield UserRequest.CANCEL
             elif number == signal.SIGHUP:
                 self._withdraw_question()
-                self._watcher.leave(CLOSED)
+                self._watcher.leave_terminal(CLOSED)
             elif number == signal.SIGINT:
                 yield from self._on_ctrl_c()
             elif number == signal.SIGTSTP:
@@ -184,7 +184,7 @@ class Interrupts:
             return
         self._question = None
         if answer == "detach":
-            self._watcher.leave(LEFT)
+            self._watcher.leave_terminal(LEFT)
         elif answer != "continue":
             yield UserRequest(answer)
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.model.units import HOUR_S, Instant, Seconds
-from spotctl.backtest.prepare import BacktestOptions, prepare
-from spotctl.backtest.with_deadline import crossings, run_job
+from spotctl.backtest.prepare import BacktestOptions, prepare_backtest
+from spotctl.backtest.with_deadline import index_crossings, run_job
 from spotctl.control import entries as e
 from spotctl.control.drive import drive, start_run
 from spotctl.control.state import State
@@ -40,8 +40,8 @@ def main() -> None:
     """Print processor time per job, by strategy."""
     spec = load_job(JOB)
     spec = replace(spec, objective=replace(spec.objective, deadline=Seconds(6.0 * HOUR_S)))
-    job = prepare(spec, BacktestOptions(starts=STARTS, seed=SEED))
-    model = crossings(job.resolved)
+    job = prepare_backtest(spec, BacktestOptions(starts=STARTS, seed=SEED))
+    model = index_crossings(job.resolved)
     print(f"seed {SEED}; processor time per job, medians of {STARTS} starts x {REPEATS}")
     for strategy in ("proteus", "tierml", "uniform-progress", "greedy"):
         took: dict[str, list[float]] = {"backtest": [], "replay": []}

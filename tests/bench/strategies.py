@@ -34,9 +34,9 @@ from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import SurvivalBatch
 from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.units import Instant, format_instant, parse_instant
-from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
+from spotctl.backtest.prepare import BacktestOptions, PreparedBacktest, prepare_backtest
 from spotctl.backtest.strategies import MENU
-from spotctl.backtest.with_deadline import run_kept, why_refused
+from spotctl.backtest.with_deadline import run_with_deadline, why_refused
 from spotctl.job.file import load_job
 from tests.papers.protocols.capacity import grids
 
@@ -224,7 +224,7 @@ class Drawn:
     """As a multiple of the time on demand; 0: none."""
 
 
-def cases(data: Path, drawn: Drawn) -> Iterator[tuple[Case, str, Prepared]]:
+def cases(data: Path, drawn: Drawn) -> Iterator[tuple[Case, str, PreparedBacktest]]:
     """Every case under every rule set that ``drawn`` asks for."""
     with tempfile.TemporaryDirectory() as folder:
         probes = Path(folder) / "probes.csv"
@@ -258,7 +258,7 @@ def write_probes(data: Path, path: Path) -> None:
 
 def _prepared(
     case: Case, rules: str, data: Path, folder: Path, drawn: Drawn, objective: str = ""
-) -> Prepared:
+) -> PreparedBacktest:
     job = folder / "bench.yaml"
     job.write_text(
         JOB.format(
@@ -285,7 +285,7 @@ def _prepared(
         starts=drawn.starts,
         seed=drawn.seed,
     )
-    prepared = prepare(load_job(job), options)
+    prepared = prepare_backtest(load_job(job), options)
     if not drawn.deadline or objective:
         return prepared
     machines = np.array([float(case.most)])
@@ -300,7 +300,7 @@ def _always(chances: SurvivalBatch) -> Beliefs:
     return lambda _: chances
 
 
-def _row(case: Case, rules: str, prepared: Prepared) -> Row:
+def _row(case: Case, rules: str, prepared: PreparedBacktest) -> Row:
     found = {}
     for name, make in MENU.items():
         strategy, chances = make(prepared.cores, prepared.checkpoints), prepared.chances
@@ -335,7 +335,7 @@ def _print_kept(data: Path, drawn: Drawn) -> None:
         if why := why_refused(prepared):
             print(f"{case.name:24}{rules:10}refused: {why}")
             continue
-        kept = run_kept(prepared, (DEFAULT,), lambda *_: None)[DEFAULT]
+        kept = run_with_deadline(prepared, (DEFAULT,), lambda *_: None)[DEFAULT]
         strategy, chances = MENU["on-demand"](prepared.cores, prepared.checkpoints), _always(prepared.chances)
         dear = backtest(strategy, prepared.setting, prepared.job, prepared.tape, chances, prepared.starts)
         jobs, late = jobs + len(kept), late + int(kept.late.sum())

@@ -62,7 +62,7 @@ class Bystander:
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         """It has no terminal."""
 
     def suspend(self) -> None:

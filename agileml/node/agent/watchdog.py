@@ -129,7 +129,9 @@ class Activities:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStall:
-    """``process`` of ``machine`` has been at ``what`` since that time, in seconds since the epoch."""
+    """A stall on record: ``process`` of ``machine`` has been at ``what`` since that time, in seconds since
+    the epoch.
+    """
 
     machine: str
     process: str

@@ -54,7 +54,7 @@ class LocalHost:
     """The machines of one prepared job folder, also those that an earlier process started."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, agent: str = _AGENT) -> None:
-        """``variables``: for the environment of the machines' processes; ``agent``: the module they run."""
+        """``variables``: for the environment of the machines' processes. ``agent``: the module they run."""
         self._folder = JobFolder(folder.resolve())
         self._agent = agent
         self._variables = dict(variables or {})

@@ -133,9 +133,10 @@ class ClockDriver:
         within_s: float = _LOCKED_WITHIN_S,
         lease_s: float = math.inf,
     ) -> None:
-        """``nominal``: what time it is. ``lease_s``: nominal seconds for which machines go on undriven.
+        """Makes the clock if needed, and starts to drive it.
 
-        Raises TimeoutError where another process drives for ``within_s`` real seconds.
+        ``nominal``: what time it is. ``lease_s``: nominal seconds for which machines go on undriven. Raises
+        TimeoutError where another process drives for ``within_s`` real seconds.
         """
         clock = folder / "clock"
         if not clock.exists():

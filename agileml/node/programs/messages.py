@@ -86,7 +86,9 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``what`` (setup or run) ended by itself. ``trouble``: what its log, or the store, last said."""
+    """Setup or the program ended by itself. ``what``: "setup" or "run"; ``trouble``: the last words of its
+    log, or the store's.
+    """
 
     what: str
     status: int

@@ -31,7 +31,7 @@ class MachineSafeToKill:
 
 @dataclass(frozen=True, slots=True)
 class ProgramBegun:
-    """``machine`` started the program, from ``step`` on."""
+    """The program runs on ``machine``, from ``step`` on."""
 
     machine: str
     step: int
@@ -58,7 +58,7 @@ class NewestStored:
 
 @dataclass(frozen=True, slots=True)
 class FetchedFromStore:
-    """``machine`` fetched the checkpoint that ``stored_by`` wrote."""
+    """A transfer from the store: ``machine`` fetched the checkpoint that ``stored_by`` wrote."""
 
     machine: str
     stored_by: str
@@ -127,7 +127,10 @@ class ProgramMachine:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorState:
-    """``steps``: of the whole job, None where nobody knows; ``retries``: failures that may be tried again."""
+    """All that the supervisor knows.
+
+    ``steps``: of the whole job, None where nobody knows; ``retries``: failures that may be tried again.
+    """
 
     steps: int | None
     retries: int

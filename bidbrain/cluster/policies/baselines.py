@@ -33,7 +33,10 @@ class Agnostic:
 
 
 def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
-    """Spreads ``time`` (n,) in proportion to workers where ``allowed``; cuts down a type that this overfills."""
+    """Spreads ``time`` (n,) in proportion to workers where ``allowed``.
+
+    Cuts down a type that this overfills.
+    """
     part = np.where(allowed, problem.cluster.workers, 0.0)
     whole = part.sum(axis=1, keepdims=True)
     share = time[:, None] * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
@@ -48,11 +51,11 @@ def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Implements Gandiva's packing: pairs are tried at random and kept where they do more together than in
-    turns.
+    """Implements Gandiva's packing.
 
-    Jobs and pairs then share the cluster equally by worker time, blind to types. Pairs are tried on the mean
-    over the types, weighted by workers. ``draw``: the source of randomness.
+    Pairs are tried at random and kept where they do more together than in turns. Jobs and pairs then share
+    the cluster equally by worker time, blind to types. Pairs are tried on the mean over the types, weighted
+    by workers. ``draw``: the source of randomness.
     """
 
     draw: np.random.Generator
@@ -117,13 +120,13 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class AlloX:
-    """Minimises average completion time by matching jobs to workers and positions from the end of their
-    queues.
+    """Minimises average completion time by matching jobs to workers and positions in their queues.
 
-    A job that is i-th from last on a worker delays i jobs by the time it takes there (itself among them), so
-    the sum of completion times is that of the matched edges. Jobs of several workers count as of one, as in
-    the paper. The first in a queue gets all of that worker until the next answer. The matching is a linear
-    program, whose vertices are matchings; jobs of one kind and as many steps are not merged.
+    Positions count from the end. A job that is i-th from last on a worker delays i jobs by the time it takes
+    there (itself among them), so the sum of completion times is that of the matched edges. Jobs of several
+    workers count as of one, as in the paper. The first in a queue gets all of that worker until the next
+    answer. The matching is a linear program, whose vertices are matchings; jobs of one kind and as many steps
+    are not merged.
     """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:

@@ -236,7 +236,10 @@ class PerJob:
 
     @staticmethod
     def upper_bound(problem: ShareProblem) -> float:
-        """Returns sum_m max_j T[m, j] / (s[m] c[j]): every job on its best type for money, with room for all."""
+        """Returns sum_m max_j T[m, j] / (s[m] c[j]).
+
+        Every job on its best type for money, with room for all.
+        """
         price = problem.kinds.scale[:, None] * problem.cluster.cost
         ratio = np.where(problem.allowed_types, problem.kinds.rates / price, 0.0)
         return float(ratio.max(axis=1)[problem.jobs.kind].sum())

@@ -68,7 +68,10 @@ class TimeVariables:
 
     @staticmethod
     def _pair_classes(problem: ShareProblem, classes: JobClasses, kind: Indices) -> Sequence[np.ndarray]:
-        """Pairs classes whose jobs can share: one scale, both run, and two jobs where a class meets itself."""
+        """Pairs classes whose jobs can share.
+
+        One scale, both run, and two jobs where a class meets itself.
+        """
         together, scale = problem.kinds.together, problem.kinds.scale[kind]
         assert together is not None
         first, second = np.triu_indices(len(kind))

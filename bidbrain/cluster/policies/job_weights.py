@@ -108,12 +108,11 @@ def _solve_merged(
 
 
 def pick_mixes(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -> tuple[Flags, Flags]:
-    """Returns which mixes of a faster and a slower type are worth most to each job at ``prices`` (k,) of
-    workers.
+    """Returns which mixes of a faster and a slower type are worth most to each job at ``prices`` (k,).
 
-    Shape (n, (k + 1)^2), by types and idle time; twice the same is all of the time on one. All that are worth
-    as much are marked: an indifferent job is told apart from one that is not. Also returns whose best is to
-    reach just the floor, (n,).
+    Prices are those of workers. Shape (n, (k + 1)^2), by types and idle time; twice the same is all of the
+    time on one. All that are worth as much are marked: an indifferent job is told apart from one that is not.
+    Also returns whose best is to reach just the floor, (n,).
     """
     allowed = problem.allowed_types[problem.jobs.kind]
     rates = np.column_stack([np.where(allowed, problem.rates, 0.0), np.zeros(len(floor))])

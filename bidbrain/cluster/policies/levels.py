@@ -84,8 +84,9 @@ class Course:
         self.times = self._compute_times(needs, fifo) if finite else np.empty(0)
 
     def _compute_times(self, needs: Floats, fifo: Flags) -> Floats:
-        """Computes own clocks and times at which jobs begin and end to rise; returns the times at which any
-        ends.
+        """Computes own clocks and times at which jobs begin and end to rise.
+
+        Returns the times at which any ends.
         """
         ahead = self._shift_within(np.where(fifo, 0.0, needs))
         took = np.where(fifo, needs, needs - ahead)

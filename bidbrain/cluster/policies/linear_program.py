@@ -112,9 +112,7 @@ class ShareProgram:
 
     @cached_property
     def throughput(self) -> Entries:
-        """Returns entries of thr: a row for each class, and the variables that make its jobs' mean
-        throughput.
-        """
+        """Returns entries of thr: a row for each class, and the variables of its jobs' mean throughput."""
         uses, size = self.uses, self.classes.size
         variables = np.arange(len(uses.mine))
         rows = np.concatenate([uses.mine, uses.other[uses.paired]])
@@ -146,7 +144,10 @@ class ShareProgram:
     def add_rows(
         self, entries: Entries, low: Floats | float, high: Floats | float, *, scaled: bool = True
     ) -> Indices:
-        """Adds rows ``low <= entries <= high``, numbered from 0 in ``entries``; returns their numbers here."""
+        """Adds rows ``low <= entries <= high``, numbered from 0 in ``entries``.
+
+        Returns their numbers here.
+        """
         row, column, value = entries
         bounds = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
         count = len(bounds[0])

@@ -17,14 +17,20 @@ from bidbrain.cluster.solver import Method
 
 
 def fastest_throughput(problem: ShareProblem) -> Floats:
-    """Returns thr(m, X_fastest), (n,): all of the job's time on the best type that can hold it; 0 for none."""
+    """Returns thr(m, X_fastest), (n,): all of the job's time on the best type that can hold it.
+
+    0 for none.
+    """
     best = np.where(problem.allowed_types, problem.kinds.rates, 0.0).max(axis=1)
     return np.asarray(best[problem.jobs.kind])
 
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Maximises sum_m thr(m, X) / thr(m, X_fastest) (n - m): earlier jobs weigh more, on their fastest types."""
+    """Maximises sum_m thr(m, X) / thr(m, X_fastest) (n - m).
+
+    Earlier jobs weigh more, on their fastest types.
+    """
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         rank = np.arange(len(problem.jobs.kind))

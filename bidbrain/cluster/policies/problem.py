@@ -1,5 +1,6 @@
-"""Defines what a sharing policy may know, and what it answers: many jobs, few types of workers, shares of
-time.
+"""Defines what a sharing policy may know, and what it answers.
+
+Many jobs, few types of workers, shares of time.
 
     m, n        job m of n, in the order of their arrival
     j, k        type j of k types of workers
@@ -193,7 +194,10 @@ class ShareProblem:
         return self.kinds.rates > 0 if self.any_size else self.kinds.fitting_types(self.cluster.workers)
 
     def equal_throughput(self) -> Floats:
-        """Returns thr(m, X_equal), shape (n,): the job's time spread evenly over all workers (5.4.1), if any."""
+        """Returns thr(m, X_equal), shape (n,).
+
+        The job's time spread evenly over all workers (5.4.1), if any.
+        """
         workers = self.cluster.workers
         part = workers / (workers.sum() or 1.0)
         return np.asarray((self.kinds.rates @ part)[self.jobs.kind])

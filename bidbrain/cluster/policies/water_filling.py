@@ -75,8 +75,9 @@ class WaterFilling:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """Shares by weighted fairness among entities; inside each, fairness or FIFO (``inside``: one for every
-    entity).
+    """Shares by weighted fairness among entities.
+
+    Inside each, fairness or FIFO (``inside``: one for every entity).
     """
 
     inside: tuple[Inside, ...] | Inside = Inside.FAIRNESS
@@ -95,9 +96,7 @@ class Hierarchical:
 
 
 class _Filling:
-    """Runs one water filling: the state between its rounds, which types are open to whom, and the last
-    program.
-    """
+    """Runs one water filling: the state between rounds, which types are open to whom, the last program."""
 
     def __init__(self, problem: ShareProblem, sharing: Sharing) -> None:
         self._problem, self._sharing = problem, sharing
@@ -201,7 +200,10 @@ class _Filling:
         return course.state_at(good), shares
 
     def _first_forbidden(self, course: Course, low: int, high: int, raised: RaisedFloors) -> int:
-        """Returns the first event from ``low`` on that the prices of a program forbid; they forbid ``high``."""
+        """Returns the first event from ``low`` on that the prices of a program forbid.
+
+        They forbid ``high``.
+        """
         price, most = raised.price_limit()
         price, most = price * self._equal * self._kept, most * (1 + _ROUNDING)
         while low < high:

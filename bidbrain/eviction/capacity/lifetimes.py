@@ -132,8 +132,9 @@ def _fit_mixture(
 
 
 def _cell_edges(longest_s: float) -> Floats:
-    """Returns cells that are fine at both ends, where hazards bend: half spaced evenly, half in the
-    logarithm.
+    """Returns cells that are fine at both ends, where hazards bend.
+
+    Half spaced evenly, half in the logarithm.
     """
     first = np.geomspace(min(1.0, longest_s / 2), longest_s, _CELLS // 2)
     return np.unique(np.concatenate([[0.0], first, np.linspace(0.0, longest_s, _CELLS // 2)]))

@@ -21,8 +21,7 @@ from bidbrain.arrays import Floats
 _STEPS: Final = 60
 _SETTLED: Final = 1e-9
 _LARGEST_STEP: Final = 2.0
-"""Limits a step: rates change by a factor e^2 at most, because exponentials explode where a step overshoots.
-"""
+"""Limits a step: rates change by a factor e^2 at most, because exponentials explode on overshoot."""
 _FASTEST: Final = 0.0
 """Caps the logarithm of the rate, in losses per second.
 

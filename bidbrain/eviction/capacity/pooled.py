@@ -146,8 +146,9 @@ def _sum_by_code(codes: Indices, values: npt.ArrayLike, size: int = 0) -> Floats
 
 
 def _cell_rates(rows: ExposureRows) -> Floats:
-    """Returns losses over machine-seconds by cell; a cell where nothing ran takes the rate of the one before
-    it.
+    """Returns losses over machine-seconds by cell.
+
+    A cell where nothing ran takes the rate of the one before it.
     """
     lost = _sum_by_code(rows.cell, rows.lost, len(_EDGES_S))
     at_risk = _sum_by_code(rows.cell, rows.at_risk_s, len(_EDGES_S))
@@ -157,8 +158,9 @@ def _cell_rates(rows: ExposureRows) -> Floats:
 
 
 def _group_factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) -> dict[_Group, _Factor]:
-    """Compares each group, level by level from the top, with what its parent's factor makes of its
-    expectation.
+    """Fits each group's factor, level by level from the top.
+
+    It compares a group's losses with what its parent's factor makes of its expectation.
     """
     factors: dict[_Group, _Factor] = {}
     parents = np.ones(len(markets))

@@ -38,9 +38,7 @@ _LEAST: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """States that between ``low`` and ``high`` of the machines were evicted in ``per_s`` seconds, as
-    published ``at``.
-    """
+    """States that ``low`` to ``high`` of machines were evicted in ``per_s`` seconds, as published ``at``."""
 
     low: float
     high: float
@@ -57,8 +55,9 @@ class Band:
 
     @property
     def hazards(self) -> tuple[float, float, float]:
-        """Returns (l, m, u) per second. m is the middle; twice l where the band has no upper end but
-        everything.
+        """Returns (l, m, u) per second. m is the middle.
+
+        Twice l where the band has no upper end but everything.
         """
         low, high = (
             -math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, max(self.high, _LEAST))
@@ -69,8 +68,9 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class BandModel:
-    """Configures the estimator: bands by market (a region's has the region as its zone), and all known
-    spells.
+    """Configures the estimator.
+
+    Bands by market (a region's has the region as its zone), and all known spells.
     """
 
     published: Mapping[Market, Band]

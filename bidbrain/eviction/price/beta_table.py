@@ -32,13 +32,12 @@ _BLOCK: Final = 1 << 15
 def beta_table(
     series: Series, now: Instant, deltas: Sequence[float], horizon_s: int, watched_s: int | None = None
 ) -> Floats:
-    """Returns beta of ``horizon_s`` seconds for each of ``deltas`` (increasing, none negative), shape
-    (deltas,).
+    """Returns beta of ``horizon_s`` seconds for each of ``deltas``, which increase, none negative.
 
-    Averages over the starts whose next ``watched_s`` seconds (at least the horizon, its default) lie before
-    ``now``; all ones where there is no such start. Equals ``PriceCrossing``, which answers one delta at a
-    time and more than beta. Raises ValueError for deltas that do not increase from 0, and where starts were
-    not watched for the whole horizon.
+    Shape (deltas,). Averages over the starts whose next ``watched_s`` seconds (at least the horizon, its
+    default) lie before ``now``; all ones where there is no such start. Equals ``PriceCrossing``, which
+    answers one delta at a time and more than beta. Raises ValueError for deltas that do not increase from 0,
+    and where starts were not watched for the whole horizon.
     """
     levels = np.asarray(deltas, np.float64)
     if not len(levels) or levels[0] < 0 or not bool(np.all(np.diff(levels) > 0)):

@@ -55,10 +55,9 @@ class EvictedShare:
 
 
 def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
-    """Returns beta of ``horizon_s`` for bids ``delta`` above the price, over the starts watched for
-    ``watched_s``.
+    """Returns beta of ``horizon_s`` for bids ``delta`` above the price.
 
-    Without any start the interval is all of [0, 1].
+    Averages over the starts watched for ``watched_s``. Without any start the interval is all of [0, 1].
     """
     total = steps.starts_s(watched_s)
     if total <= 0:

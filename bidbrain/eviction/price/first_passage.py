@@ -52,11 +52,11 @@ class PriceSteps:
         return cls(begins, np.append(begins[1:], now_s), prices, now_s)
 
     def maxima_table(self, powers: int) -> list[Floats]:
-        """Returns a sparse table: ``table[k][i]`` is the highest of the 2**k prices from i on, shape (n +
-        1,).
+        """Returns a sparse table: ``table[k][i]`` is the highest of the 2**k prices from i on.
 
-        Minus infinity at n; windows that reach past the end are cut there. Has ``powers`` levels or more, or
-        all. Levels are made when first needed: of prices that seldom change, the windows of an hour need few.
+        Rows have shape (n + 1,), minus infinity at n; windows that reach past the end are cut there. Has
+        ``powers`` levels or more, or all. Levels are made when first needed: of prices that seldom change,
+        the windows of an hour need few.
         """
         if not self._maxima:
             self._maxima.append(np.append(self.prices, -np.inf))
@@ -80,8 +80,7 @@ class PriceSteps:
         return begins_s
 
     def first_higher(self, steps: Indices, delta: float, powers: int) -> Indices:
-        """Returns the first later step whose price exceeds that of each of ``steps`` (k,) by more than
-        ``delta``.
+        """Returns the first later step priced more than ``delta`` above each of ``steps`` (k,).
 
         n where there is none. Exact where that is less than 2**``powers`` steps ahead; else some step at
         least as far.
@@ -135,12 +134,11 @@ class Passages:
 def survival_and_uptime(
     begins_s: Floats, ends_s: Floats, crossings_s: Floats, horizon_s: float, total_s: float
 ) -> tuple[float, float]:
-    """Returns P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``, in these and other
-    steps.
+    """Returns P(T > horizon) and E[min(T, horizon)] over starts of measure ``total_s``.
 
-    Of step i the starts in [x, e) are evicted in time, where e is the step's end or, if sooner, the last
-    start watched, and x = max(t_i, c_i - h). Each loses h - T = h - c_i + s of the horizon, on average over
-    them h - c_i + (x + e) / 2.
+    The starts lie in these and other steps. Of step i the starts in [x, e) are evicted in time, where e is
+    the step's end or, if sooner, the last start watched, and x = max(t_i, c_i - h). Each loses h - T = h -
+    c_i + s of the horizon, on average over them h - c_i + (x + e) / 2.
     """
     first = np.maximum(begins_s, crossings_s - horizon_s)
     evicted = first < ends_s

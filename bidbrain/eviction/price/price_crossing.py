@@ -1,8 +1,7 @@
-"""Estimates beta from recorded prices alone: a machine is evicted when the price exceeds its bid (Harlap
-4.3.1).
+"""Estimates beta from recorded prices alone.
 
-Only sound where the price clears by bid (AWS until November 2017); elsewhere evictions follow capacity, which
-prices do not show.
+A machine is evicted when the price exceeds its bid (Harlap 4.3.1). Only sound where the price clears by bid
+(AWS until November 2017); elsewhere evictions follow capacity, which prices do not show.
 
     s            a start instant: any moment whose window lies in the known history
     p(s)         the price it is granted at
@@ -97,9 +96,7 @@ class FittedPriceCrossing:
         return None
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
-        """Returns the span of the known prices, and the measure of the starts behind answers for
-        ``horizon_s``.
-        """
+        """Returns the span of the known prices, and the measure of the starts behind the answers."""
         steps = self._steps_of(market)
         times = self.history.series(market).times
         return Evidence(
@@ -110,9 +107,7 @@ class FittedPriceCrossing:
         )
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
-        """Returns ``Estimates.beta`` with the interval that the coming week should keep to
-        (``confidence.py``).
-        """
+        """Returns ``Estimates.beta``; its interval is that of the coming week (``confidence.py``)."""
         evidence = self.evidence(market, horizon_s)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, evidence)

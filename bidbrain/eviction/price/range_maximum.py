@@ -36,10 +36,10 @@ def widen_table(levels: list[Floats], longest: int) -> None:
 
 
 def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers: int) -> Indices:
-    """Returns the first place from ``ahead`` (k,) on with a value above ``levels`` (k,); the last one if none
-    is.
+    """Returns the first place from ``ahead`` (k,) on with a value above ``levels`` (k,).
 
-    Exact where that is less than 2**``powers`` places ahead; else some place at least as far.
+    The last one if none is. Exact where that is less than 2**``powers`` places ahead; else some place at
+    least as far.
     """
     last = len(table[0]) - 1
     for power in reversed(range(powers)):

@@ -42,10 +42,10 @@ _Name = tuple[str, str]
 def price_pages(
     describe: Callable[..., Answer], part: FeedPart, since: Instant | None, now: Callable[[], Instant]
 ) -> Iterator[Page]:
-    """Yields all of the region ``part`` is named after, from ``since`` to now; without it, all that AWS
-    keeps.
+    """Yields all of the region ``part`` is named after, from ``since`` to now.
 
-    Raises FeedBroken at the end where there were rows and none of them is a price row.
+    Without it, all that AWS keeps. Raises FeedBroken at the end where there were rows and none of them is a
+    price row.
     """
     until, reading = now(), PartReading(part)
     oldest = until - KEPT_S

@@ -74,7 +74,10 @@ class AzureClient:
         self._graph.close()
 
     def query_graph(self, where: str, kusto: str, subscriptions: tuple[str, ...], token: str) -> GraphPage:
-        """Returns one page of a Resource Graph query; over the whole tenant where ``subscriptions`` is empty."""
+        """Returns one page of a Resource Graph query.
+
+        Over the whole tenant where ``subscriptions`` is empty.
+        """
         from azure.mgmt.resourcegraph import models
 
         options = models.QueryRequestOptions(
@@ -98,7 +101,7 @@ class AzureClient:
         return GraphPage(tuple(rows), found.skip_token or "", int(total or 0), truncated, wait_s)
 
     def list_sizes(self, subscription: str, region: str | None, link: str) -> tuple[list[Size], int, str]:
-        """Returns one page of the VM sizes, how many SKUs of all kinds it listed, and the link to the next."""
+        """Returns one page of VM sizes, the number of SKUs of all kinds it listed, and the next link."""
         where = f"azure VM sizes of {subscription}"
         wanted = f"location eq '{region}'" if region else None
         with _translating_errors(where):

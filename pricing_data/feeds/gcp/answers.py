@@ -31,7 +31,7 @@ class History:
 def read_rows(
     rows: Iterable[Any], reader: Callable[[Any], Found]
 ) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """Returns what ``reader`` makes of each of ``rows``, and the text of those it rejects with a ValueError."""
+    """Returns what ``reader`` makes of each row, and the text of those it rejects with a ValueError."""
     found: list[Found] = []
     unread: list[str] = []
     for row in rows:

@@ -44,7 +44,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """Names a calendar month, kept an hour clear of its borders in Pacific time, where Google's months end."""
+    """Names a calendar month, kept an hour clear of its borders in Pacific time (Google's months)."""
 
     year: int
     month: int
@@ -72,7 +72,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Holds one page: its rows, the answer's number of rows, and the token of the next page ("" at the end)."""
+    """Holds one page: its rows, the answer's row count, and the token of the next page ("" at the end)."""
 
     rows: tuple[Any, ...]
     answered: int

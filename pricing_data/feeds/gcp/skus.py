@@ -145,8 +145,9 @@ def component_timelines(skus: Iterable[Sku]) -> Timelines:
 
 
 def needed_components(shape: MachineShape) -> tuple[tuple[Component, int], ...] | None:
-    """Returns the components of a machine type and how much of each, in 1024ths; None where no sum is its
-    price.
+    """Returns the components of a machine type and how much of each, in 1024ths.
+
+    None where no sum is its price.
     """
     if shape.family in _WITHOUT_SUM or shape.name in _OWN_SKUS or "custom" in shape.name:
         return None

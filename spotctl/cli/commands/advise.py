@@ -1,4 +1,4 @@
-"""``advise``: which markets to use, by what useful work is expected to cost there."""
+"""Defines ``advise``: which markets to use, by the expected cost of useful work there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cloud(StrEnum):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl advise --cpus 8+ --memory 16+ --cloud aws --horizon 2h")(advise)
 
 
@@ -70,7 +70,7 @@ def advise(
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import advice as adviseview
     from spotctl.prices import advice, market_table_build
-    from spotctl.prices.location import reported
+    from spotctl.prices.location import report_errors
     from spotctl.timesource import wall_clock
 
     wish = advice.Wish(
@@ -80,14 +80,14 @@ def advise(
         clouds=tuple(map(str, clouds or ())),
         regions=tuple(regions or ()),
     )
-    with reported():
+    with report_errors():
         offered = market_table_build.current_table(seconds)
     answer = advice.advise(offered.table, wish, Instant(int(wall_clock())), top)
     if options.wants_json(form, as_json):
-        output.data(json_lines.document(adviseview.document(answer, wish, seconds, offered.label)))
+        output.write_data(json_lines.to_document(adviseview.document(answer, wish, seconds, offered.label)))
     else:
-        output.note(*adviseview.warnings(answer, offered.label))
-        output.show(adviseview.picture(answer, wish, seconds))
+        output.write_note(*adviseview.warnings(answer, offered.label))
+        output.show_picture(adviseview.picture(answer, wish, seconds))
 
 
 def _amount(option: str, text: str | None) -> Amount | None:

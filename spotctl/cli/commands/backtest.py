@@ -1,4 +1,4 @@
-"""``backtest``: what a job would have cost from many moments of the past, by every strategy."""
+"""Defines ``backtest``: what a job would have cost from many moments of the past, by every strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl backtest movies.yaml --trace prices.csv.gz --from 2016-06-11")(
         backtest
     )
@@ -66,9 +66,9 @@ def backtest(
     from dataclasses import replace
 
     from spotctl.backtest import chart
-    from spotctl.backtest.prepare import BacktestOptions, prepare
+    from spotctl.backtest.prepare import BacktestOptions, prepare_backtest
     from spotctl.backtest.result import run_backtest
-    from spotctl.backtest.strategies import check
+    from spotctl.backtest.strategies import check_names
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import backtest as backtestview
     from spotctl.job.file import load_job
@@ -76,7 +76,7 @@ def backtest(
     from spotctl.timesource import stopwatch
 
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
-    check(wanted)
+    check_names(wanted)
     chosen = BacktestOptions(
         traces=tuple(trace or ()),
         markets=tuple(trace_market or ()),
@@ -91,16 +91,16 @@ def backtest(
     began = stopwatch()
     spec = load_job(job)
     with locate_errors(job), backtestview.progress() as told:
-        result = run_backtest(spec.name, prepare(spec, chosen), chosen, 0.0, told)
+        result = run_backtest(spec.name, prepare_backtest(spec, chosen), chosen, 0.0, told)
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:
-        _write(plot, chart.svg(result))
+        _write(plot, chart.draw_svg(result))
     if options.wants_json(form, as_json):
-        output.data(json_lines.document(backtestview.document(result)))
+        output.write_data(json_lines.to_document(backtestview.document(result)))
     else:
-        output.show(backtestview.picture(result))
+        output.show_picture(backtestview.picture(result))
     if plot is not None:
-        output.note(f"written to {plot}")
+        output.write_note(f"written to {plot}")
 
 
 def _write(path: Path, content: str) -> None:

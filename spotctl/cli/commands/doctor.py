@@ -1,4 +1,4 @@
-"""``doctor``: whether this computer can run jobs, and what to do where it cannot."""
+"""Defines ``doctor``: whether this computer can run jobs, and what to do where it cannot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spotctl.cli.format import output
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl doctor")(doctor)
 
 
@@ -29,12 +29,14 @@ def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.J
             {"what": one.what, "verdict": one.verdict.value, "found": one.found, "advice": one.advice or None}
             for one in found
         ]
-        output.data(json_lines.document({"schema": "spotctl.doctor/1", "ok": not failed, "findings": rows}))
+        output.write_data(
+            json_lines.to_document({"schema": "spotctl.doctor/1", "ok": not failed, "findings": rows})
+        )
     else:
         for one in found:
             advice = f"  -> {one.advice}" if one.advice else ""
-            output.data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
-        mend = f"{amounts.counted(len(failed), 'thing')} to mend before a job can run"
-        output.note(mend if failed else "jobs can run here")
+            output.write_data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
+        mend = f"{amounts.count_noun(len(failed), 'thing')} to mend before a job can run"
+        output.write_note(mend if failed else "jobs can run here")
     if failed:
         raise typer.Exit(1)

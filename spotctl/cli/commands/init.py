@@ -1,4 +1,4 @@
-"""``init``: writes a job file to begin with."""
+"""Defines ``init``: writes a job file to begin with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl init movies.yaml --app mf --data ratings.csv")(init)
 
 
@@ -66,7 +66,7 @@ def init(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
-    output.note(f"written to {file}; look at what it would do: spotctl plan {file}")
+    output.write_note(f"written to {file}; look at what it would do: spotctl plan {file}")
 
 
 def _answer(question: str, option: str, default: str, choices: list[str] | None = None) -> str:
@@ -76,4 +76,4 @@ def _answer(question: str, option: str, default: str, choices: list[str] | None 
         told = str(typer.prompt(question, default=default, err=True)).strip()
         if choices is None or told in choices:
             return told
-        output.note(f"found {told!r}, expected one of {', '.join(choices)}")
+        output.write_note(f"found {told!r}, expected one of {', '.join(choices)}")

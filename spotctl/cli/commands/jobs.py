@@ -1,4 +1,4 @@
-"""Verbs about runs that exist: what they are doing, what they wrote, and how to end them."""
+"""Defines verbs about existing runs: what they are doing, what they wrote, and how to end them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_S: Final = 0.3
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verbs of this module."""
+    """Gives ``app`` the verbs of this module."""
     app.command(epilog="Example: spotctl status movies --json")(status)
     app.command(epilog="Example: spotctl logs movies --follow")(logs)
     app.command(epilog="Example: spotctl cancel movies")(cancel)
@@ -53,18 +53,18 @@ def status(
     if run is not None and not options.wants_json(form, as_json):
         from spotctl.cli.watch import run_status as runview
 
-        output.show(runview.picture(run))
-        output.note(disk_sizes.of_run(runs, run))
+        output.show_picture(runview.draw_run(run))
+        output.write_note(disk_sizes.describe_run(runs, run))
         return
     shown, unreadable = summarize_runs(runs.list_runs()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
-        kept = disk_sizes.document(runs, run)
-        output.data(json_lines.plain_document({**runtable.status(shown.values()), "kept": kept}))
+        kept = disk_sizes.sizes_document(runs, run)
+        output.write_data(json_lines.plain_document({**runtable.status(shown.values()), "kept": kept}))
     elif shown:
         output.show_rows(runtable.table(shown))
-        output.note(disk_sizes.of_all(runs))
+        output.write_note(disk_sizes.describe_inputs(runs))
     elif not unreadable:
-        output.note(runtable.none_yet())
+        output.write_note(runtable.none_yet())
     if unreadable:
         raise SpotctlError("\n".join(unreadable))
 
@@ -82,18 +82,18 @@ def logs(
     In plain words, and what its machines wrote: each of their lines follows the name of its file.
     """
     from pricing_data.model.units import format_instant
-    from spotctl.cli.format.run_logs import LogFiles, Story
+    from spotctl.cli.format.run_logs import LogFiles, RunStory
 
     run = _find(_runs(), job)
-    files, story = LogFiles(run.machines_folder), Story(run)
+    files, story = LogFiles(run.machines_folder), RunStory(run)
     while True:
         going = follow and run.is_live()
-        happened = list(story.news())
+        happened = list(story.new_sentences())
         for at, said in happened if tail is None else happened[max(0, len(happened) - tail) :]:
-            output.data(f"{format_instant(at)} {said}")
-        for line in files.news(tail):
-            output.data(line)
-        tail = None  # what comes from now on is told whole
+            output.write_data(f"{format_instant(at)} {said}")
+        for line in files.new_lines(tail):
+            output.write_data(line)
+        tail = None  # later output is shown whole
         if not going:
             return
         time.sleep(_POLL_S)
@@ -138,27 +138,27 @@ def down(
         try:
             _end(run, UserRequest.DOWN)
         except NothingToDo as done:
-            output.note(str(done))
-        except SpotctlError as error:  # the others are to go all the same
+            output.write_note(str(done))
+        except SpotctlError as error:  # the others have to go all the same
             failures.append(f"{run.name}: {error}")
     if failures:
         raise SpotctlError("\n".join(failures))
     if not chosen:
-        output.note("no job has machines: all runs have ended")
+        output.write_note("no job has machines: all runs have ended")
 
 
 def _end(run: Run, ask: UserRequest) -> None:
     from spotctl.cli.format import event_text
-    from spotctl.cli.watch.observers import LogLines
+    from spotctl.cli.watch.observers import RunLogLines
     from spotctl.session import launch
 
-    with LogLines() as watcher:
+    with RunLogLines() as watcher:
         finished = launch.end_run(run, ask, watcher)
     if finished is None:
-        output.note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
+        output.write_note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
     else:
         final = finished.final
-        output.note(
+        output.write_note(
             f"{run.name}: {final['why']}; in all it comes to ${final['cost']['total']} ({event_text.NOMINAL})"
         )
 
@@ -187,7 +187,7 @@ def wait(
         time.sleep(_POLL_S)
     ended = summary_of(run)
     if options.wants_json(form, as_json):
-        output.data(json_lines.document(runtable.status([ended])))
+        output.write_data(json_lines.to_document(runtable.status([ended])))
     else:
         output.show_rows(runtable.table({run: ended}))
     raise typer.Exit(runtable.exit_code(ended))
@@ -205,7 +205,7 @@ def gc(
     Whatever left them there: a crash, a killed process, an ended run.
     """
     from spotctl.cli.format import amounts, json_lines
-    from spotctl.cli.watch.observers import LogLines
+    from spotctl.cli.watch.observers import RunLogLines
     from spotctl.session.orphans import find_orphans, release_orphans
 
     found = tuple(find_orphans(_runs()))
@@ -214,15 +214,17 @@ def gc(
         for orphaned in found
         for machine in orphaned.machines
     ]
-    with LogLines() as watcher:
+    with RunLogLines() as watcher:
         failures = [] if dry_run else release_orphans(found, watcher)
     if options.wants_json(form, as_json):
-        output.data(json_lines.document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows}))
+        output.write_data(
+            json_lines.to_document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows})
+        )
     else:
         how = "is left" if dry_run else "ended"
         for row in rows:
-            output.data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
-        output.note(f"{amounts.counted(len(rows), 'machine')} without a job")
+            output.write_data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
+        output.write_note(f"{amounts.count_noun(len(rows), 'machine')} without a job")
     if failures:
         raise SpotctlError("\n".join(failures))
 

@@ -1,4 +1,4 @@
-"""``launch`` and ``plan``: what starts a run, and what only says how one would go."""
+"""Defines ``launch`` and ``plan``: one starts a run, the other shows how it would go."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Cloud(StrEnum):
 
 
 class World(StrEnum):
-    """``settings.WorldKind``, named here too because naming the choices must not load numpy."""
+    """Repeats ``settings.WorldKind``, because naming the choices must not load numpy."""
 
     LOCAL = "local"
     REPLAY = "replay"
 
 
 class IfRunning(StrEnum):
-    """``settings.IfRunning``, for the same reason."""
+    """Repeats ``settings.IfRunning``, for the same reason."""
 
     SKIP = "skip"
     ATTACH = "attach"
@@ -93,7 +93,7 @@ SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead 
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verbs of this module."""
+    """Gives ``app`` the verbs of this module."""
     app.command(epilog="Example: spotctl launch movies.yaml --deadline 6h --yes")(launch)
     app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz")(plan)
 
@@ -209,7 +209,7 @@ def plan(
 
 def _refuse(cloud: Cloud) -> None:
     if cloud is Cloud.AUTO:
-        output.note(
+        output.write_note(
             "--cloud auto: machines of this computer, at the trace's prices; no cloud is bought from yet"
         )
 
@@ -224,7 +224,7 @@ def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
 
 
 def checked_name(name: str | None) -> str | None:
-    """The value of --name. Raises UsageError where no job can be called so."""
+    """Checks the value of --name. Raises UsageError for a name that no job can have."""
     from spotctl.job.file import JOB_NAME
 
     if name is not None and re.fullmatch(JOB_NAME, name) is None:
@@ -239,7 +239,7 @@ def prices(
     rules: str | None,
     availability: Path | None,
 ) -> PriceOptions:
-    """What the options about prices say."""
+    """Reads the options about prices."""
     from spotctl.job.resolve import PriceOptions
 
     begin = options.moment("--trace-start", start)
@@ -247,7 +247,7 @@ def prices(
 
 
 def pace(speed: float) -> float:
-    """The value of --speed. Raises UsageError where it is no number."""
+    """Checks the value of --speed. Raises UsageError for infinite or undefined ones."""
     if not math.isfinite(speed):
         raise UsageError(f"--speed: found {speed}, expected a finite number of at least 1")
     return speed

@@ -1,4 +1,4 @@
-"""A launch as a person or a program goes through it: plan, question, run, summary."""
+"""Takes a person or a program through a launch: plan, question, run, summary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from spotctl.job.spec import JobSpec
 from spotctl.session import launch_plan
 
 if TYPE_CHECKING:  # a plan is shown without what runs a job, which takes as long to load as all the rest
-    from spotctl.cli.watch.observers import JsonLines, LogLines, Screen
+    from spotctl.cli.watch.observers import RunJsonLines, RunLogLines, Screen
     from spotctl.records.background import Front
     from spotctl.session import launch as session
     from spotctl.session.stop_signals import StopSignals
 
 
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a launch would.
+    """Prints the plan; writes nothing. Raises DeadlineInfeasible and UsageError where a launch would.
 
     ``measure``: find out what a clock takes, which only elastic training has.
     """
@@ -35,9 +35,9 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     data = None if plan.size is None else plan.size.description
     speed = launch_plan.with_sustainable_speed(spec, options, plan).speed
     if as_json:
-        output.data(json_lines.document({**planview.document(plan), "data": data, "speed": speed}))
+        output.write_data(json_lines.to_document({**planview.document(plan), "data": data, "speed": speed}))
     else:
-        output.show(planview.picture(plan, data, speed))
+        output.show_picture(planview.picture(plan, data, speed))
     _refuse_infeasible(plan)
 
 
@@ -50,7 +50,7 @@ def launch(
     front: Front | None = None,
     detach: bool = False,
 ) -> int:
-    """Run the job to its end; the exit code.
+    """Runs the job to its end; returns the exit code.
 
     ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
     """
@@ -83,9 +83,9 @@ def _launch(
         _ask(plan, None if plan.size is None else plan.size.description, options.speed)
     else:
         told = [] if goes_on else planview.start_told(plan)
-        output.note(*planview.set_aside(plan), *told, *setbacks.warnings(plan))
+        output.write_note(*planview.set_aside(plan), *told, *setbacks.warnings(plan))
     if options.world is WorldKind.LOCAL:
-        output.note(*job_size.told_of_speed(plan, options))
+        output.write_note(*job_size.told_of_speed(plan, options))
     finished, interrupted = None, False
     try:
         with _watcher(options, as_json, front, detach=detach) as watcher:
@@ -95,36 +95,38 @@ def _launch(
         if finished is None:
             raise
         interrupted = True
-    with suppress(KeyboardInterrupt):  # nobody reads what is told; the run is over all the same
+    with suppress(KeyboardInterrupt):  # nobody reads the output; the run is over all the same
         _tell_end(finished, as_json, interrupted)
         keep_summary(finished.run, finished.state)
     return finished.exit_code
 
 
 def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -> None:
-    """Say how the run ended and what it cost, then how good its model is, where that is known in time."""
+    """Says how the run ended and what it cost, then how good its model is, if that is known in time."""
     from spotctl.cli.views import end
 
     try:
         if as_json:
-            output.event(json_lines.run_ended(finished.final))
+            output.write_event(json_lines.run_ended_line(finished.final))
         else:
-            output.show(end.picture(finished.final))
+            output.show_picture(end.picture(finished.final))
             if finished.has_scoring and not interrupted:
-                output.note(
+                output.write_note(
                     f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
                 )
     except KeyboardInterrupt:
         interrupted = True
     final = finished.score_model(interrupted)
     if as_json:
-        output.event(json_lines.line(final))
+        output.write_event(json_lines.object_line(final))
     else:
-        output.show(end.quality(final))
+        output.show_picture(end.quality(final))
 
 
 def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
-    """A deadline is a promise; without one, what is expected to go wrong is not begun."""
+    """Raises DeadlineInfeasible: a deadline is a promise, and without one no run starts that is expected to
+    fail.
+    """
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
         raise DeadlineInfeasible(
@@ -138,7 +140,7 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
             )
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
-        lasting, limit = event_text.span(ahead.expected_s), event_text.span(terms.deadline_s)
+        lasting, limit = event_text.format_span(ahead.expected_s), event_text.format_span(terms.deadline_s)
         part = "" if terms.stop.is_bounded else f" for one {event_text.progress_unit(terms)}"
         raise DeadlineInfeasible(
             f"{terms.job} is expected to take {lasting}{part}, longer than its "
@@ -147,27 +149,27 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
     cost = to_micros(ahead.expected_cost)
     if terms.budget is not None and cost > terms.budget:
         raise DeadlineInfeasible(
-            f"{terms.job} is expected to cost {event_text.money(cost)}, more than its budget of "
-            f"{event_text.money(terms.budget)}; nothing was started. Allow that much, or less work "
+            f"{terms.job} is expected to cost {event_text.format_money(cost)}, more than its budget of "
+            f"{event_text.format_money(terms.budget)}; nothing was started. Allow that much, or less work "
             "(spotctl plan shows what was weighed)"
         )
 
 
 def _ask(plan: launch_plan.JobPlan, data: str | None, speed: float) -> None:
-    """Show what it is going to do and what that should cost; go on only if told to. ``data``: its input."""
-    output.canvas().print(planview.picture(plan, data, speed))
+    """Shows the plan with its cost; goes on only after a yes. ``data``: the job's input."""
+    output.stderr_console().print(planview.picture(plan, data, speed))
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")
 
 
 def _watcher(
     options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
-) -> JsonLines | LogLines | Screen:
-    from spotctl.cli.watch.observers import JsonLines, LogLines, Screen
+) -> RunJsonLines | RunLogLines | Screen:
+    from spotctl.cli.watch.observers import RunJsonLines, RunLogLines, Screen
 
     if as_json:
-        return JsonLines(front, detaches=detach)
+        return RunJsonLines(front, detaches=detach)
     if detach or not output.for_people():
-        return LogLines(front, detaches=detach)
+        return RunLogLines(front, detaches=detach)
     pace = f"{options.speed:g}x real time" if options.world is WorldKind.LOCAL else "replayed"
     return Screen(pace, front)

@@ -1,7 +1,7 @@
 """Reads plain values of options without pydantic, whose import takes longer than most verbs.
 
-Typer reads every value, defaults too, through an adapter of pydantic's. Here a text, a number, a path, a flag
-or a choice that needs nothing of it is taken as it is. Whatever else comes, mistakes included, goes on to
+Typer reads every value, defaults too, through an adapter of pydantic's. This module reads a text, a number, a
+path, a flag or a choice that does not need it. All other values, mistakes included, go on to
 Typer's own adapter, so that messages are Typer's.
 """
 
@@ -24,12 +24,12 @@ _NUMBER: Final[Mapping[Any, re.Pattern[str]]] = {
 
 
 class _Unusual(Exception):
-    """A value that is Typer's to read."""
+    """Marks a value that Typer has to read."""
 
 
 @dataclass(frozen=True)
 class QuickParam(RuntimeParam):
-    """As the parameter that ``descriptor`` describes, for plain values."""
+    """Reads plain values of the parameter that ``descriptor`` describes."""
 
     descriptor: TypeDescriptor
 
@@ -78,7 +78,7 @@ def _choice(value: Any, kind: type[Enum]) -> Enum:
 
 
 def lighten(command: Any, ctx: Any) -> None:
-    """Have all parameters of a verb, or of a group of verbs, read by ``QuickParam``."""
+    """Makes ``QuickParam`` read all parameters of a verb, or of a group of verbs."""
     for param in command.get_params(ctx):
         descriptor = param.type_descriptor
         info = descriptor.parameter_info

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, so that they read alike everywhere."""
+"""Defines arguments and options that several verbs share, so that they read alike everywhere."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wants_json(form: Format, as_json: bool) -> bool:
 
 
 def duration(option: str, text: str | None) -> Seconds | None:
-    """Read the value of a duration option. Raises UsageError that names the option."""
+    """Reads the value of a duration option. Raises UsageError that names the option."""
     if text is None:
         return None
     try:
@@ -73,7 +73,7 @@ def duration(option: str, text: str | None) -> Seconds | None:
 
 
 def moment(option: str, text: str | None) -> Instant | None:
-    """Read the value of a time option. Raises UsageError that names the option."""
+    """Reads the value of a time option. Raises UsageError that names the option."""
     if text is None:
         return None
     try:
@@ -83,7 +83,7 @@ def moment(option: str, text: str | None) -> Instant | None:
 
 
 def since(option: str, text: str | None, now: float) -> Instant | None:
-    """Read when something began to count: 7d (ago), yesterday, today, or a time.
+    """Reads since when to count: 7d (ago), yesterday, today, or a time.
 
     Days begin at midnight of this computer's time zone. ``now``: seconds since the epoch. Raises UsageError
     that names the option.
@@ -108,7 +108,7 @@ def since(option: str, text: str | None, now: float) -> Instant | None:
 
 
 def dollars(option: str, text: str | None) -> MicroUsd | None:
-    """Read the value of a money option. Raises UsageError that names the option."""
+    """Reads the value of a money option. Raises UsageError that names the option."""
     if text is None:
         return None
     try:
@@ -121,7 +121,7 @@ def dollars(option: str, text: str | None) -> MicroUsd | None:
 
 
 def variables(option: str, pairs: list[str]) -> dict[str, str]:
-    """Read repeated K=V options. Raises UsageError for one without a name or an equals sign."""
+    """Reads repeated K=V options. Raises UsageError for one without a name or an equals sign."""
     values = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Curves of prices, on the terminal or into a file whose ending says the kind."""
+"""Draws curves of prices, on the terminal or into a file whose suffix names the format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
 from spotctl.charts import axes, drawing
-from spotctl.charts.axes import Curve
+from spotctl.charts.axes import PriceCurve
 from spotctl.cli.views.advice import age
 from spotctl.errors import UsageError
 from spotctl.prices.quotes import Quote
@@ -21,10 +21,10 @@ _ROWS = 8
 
 def curves(
     quotes: Sequence[Quote], series: Sequence[Series], until: Instant | None, now: Instant
-) -> list[Curve]:
-    """One for each market with a price in the span. Raises UsageError where there are none, or too many."""
+) -> list[PriceCurve]:
+    """Makes a curve for each market with a price in the span. Raises UsageError for none, or too many."""
     drawn = [
-        Curve(
+        PriceCurve(
             str(quote.market),
             steps,
             Instant(max(min(quote.observed, until or quote.observed), int(steps.times[-1]))),
@@ -44,19 +44,19 @@ def curves(
     return drawn
 
 
-def in_terminal(drawn: Sequence[Curve]) -> str:
-    """As wide as the terminal is."""
-    return axes.terminal(drawn, max(shutil.get_terminal_size((100, 24)).columns, 40), _ROWS)
+def in_terminal(drawn: Sequence[PriceCurve]) -> str:
+    """Draws curves as wide as the terminal."""
+    return axes.draw_terminal(drawn, max(shutil.get_terminal_size((100, 24)).columns, 40), _ROWS)
 
 
-def write(drawn: Sequence[Curve], output: Path) -> None:
-    """Draw into ``output``. Raises UsageError for an ending that is not known, or a file that cannot be."""
+def write(drawn: Sequence[PriceCurve], output: Path) -> None:
+    """Draws into ``output``. Raises UsageError for an unknown suffix, or a file that cannot be written."""
     title = ", ".join(curve.name for curve in drawn)
     ending = output.suffix.lower()
     if ending == ".svg":
-        content = drawing.svg(drawn, title).encode()
+        content = drawing.to_svg(drawn, title).encode()
     elif ending in (".html", ".htm"):
-        content = drawing.html(drawn, title).encode()
+        content = drawing.to_html(drawn, title).encode()
     elif ending == ".png":
         content = _png(drawn, title)
     else:
@@ -69,12 +69,12 @@ def write(drawn: Sequence[Curve], output: Path) -> None:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
 
 
-def _png(drawn: Sequence[Curve], title: str) -> bytes:
+def _png(drawn: Sequence[PriceCurve], title: str) -> bytes:
     try:
-        from spotctl.charts.png import png
+        from spotctl.charts.png import to_png
     except ImportError as error:
         raise UsageError(
             f"PNG needs Pillow, which cannot be loaded ({error}): pip install 'spotctl[plot]'; "
             "SVG and HTML need nothing"
         ) from error
-    return png(drawing.drawing(drawn, title))
+    return to_png(drawing.draw_curves(drawn, title))

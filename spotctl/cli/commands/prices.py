@@ -1,4 +1,4 @@
-"""``prices``: the history of prices and eviction rates: fetch it, look at it, take it elsewhere."""
+"""Defines ``prices``: the history of prices and eviction rates: fetch it, look at it, take it elsewhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ group = typer.Typer(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` this group of verbs."""
+    """Gives ``app`` this group of verbs."""
     app.add_typer(group, name="prices")
 
 
@@ -87,7 +87,7 @@ def fetch(
     from spotctl.cli.views import fetch as fetchview
     from spotctl.prices import fetch_plan
 
-    asked = fetch_plan.Asked(
+    asked = fetch_plan.FetchRequest(
         clouds=tuple(map(str, clouds or ())),
         regions=tuple(regions or ()),
         zones=tuple(zones or ()),
@@ -95,12 +95,12 @@ def fetch(
         since=options.moment("--since", since),
     )
     with _opened() as store, fetchview.watcher() as watcher:
-        report = fetch_plan.run(asked, store, watcher.expects, watcher.hears)
+        report = fetch_plan.run_fetch(asked, store, watcher.expects, watcher.hears)
     status = fetch_plan.exit_code(report)
     if options.wants_json(form, as_json):
-        screen.data(json_lines.document(fetchview.document(report, status)))
+        screen.write_data(json_lines.to_document(fetchview.document(report, status)))
     else:
-        screen.data("\n".join(fetchview.summary(report)))
+        screen.write_data("\n".join(fetchview.summary(report)))
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
     if any(part.new or part.known or part.quarantined for part in report.parts):
@@ -138,7 +138,7 @@ def import_(
             for file in files:
                 try:
                     outcomes.append(import_file(store, file, _now(), as_of=since))
-                    screen.note(imports.sentence(outcomes[-1]))
+                    screen.write_note(imports.sentence(outcomes[-1]))
                 except TraceError as error:
                     failures.append(str(error))
             if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
@@ -146,7 +146,7 @@ def import_(
     except KeyboardInterrupt:
         raise Interrupted(imports.interrupted(outcomes, len(files))) from None
     if options.wants_json(form, as_json):
-        screen.data(json_lines.document(imports.document(outcomes, failures)))
+        screen.write_data(json_lines.to_document(imports.document(outcomes, failures)))
     if failures:
         raise UsageError("\n".join(failures))
 
@@ -165,16 +165,16 @@ def status(
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import store as storeview
-    from spotctl.prices.store_status import standing
+    from spotctl.prices.store_status import read_store_status
 
     with _uncollected(), _opened() as store:
-        found = standing(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
+        found = read_store_status(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
     if options.wants_json(form, as_json):
-        screen.data(json_lines.document(storeview.document(found, _now())))
+        screen.write_data(json_lines.to_document(storeview.document(found, _now())))
     elif storeview.is_empty(found):
-        screen.note(storeview.NOTHING)
+        screen.write_note(storeview.NOTHING)
     else:
-        screen.show(storeview.picture(found, _now()))
+        screen.show_picture(storeview.picture(found, _now()))
 
 
 @group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")
@@ -188,16 +188,18 @@ def show(
     """Show current prices, with age and source."""
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import quotes as quoteview
-    from spotctl.prices.quotes import chosen, quotes
+    from spotctl.prices.quotes import list_quotes, select_quotes
 
     with _opened() as store:
-        found = chosen(quotes(store), markets or [], tuple(map(str, clouds or ())), tuple(regions or ()))
+        found = select_quotes(
+            list_quotes(store), markets or [], tuple(map(str, clouds or ())), tuple(regions or ())
+        )
     if options.wants_json(form, as_json):
-        screen.data(json_lines.document(quoteview.document(found, _now())))
+        screen.write_data(json_lines.to_document(quoteview.document(found, _now())))
     else:
-        screen.note(*quoteview.warnings(found, _now()))
+        screen.write_note(*quoteview.warnings(found, _now()))
         if found:
-            screen.show(quoteview.picture(found, _now()))
+            screen.show_picture(quoteview.picture(found, _now()))
 
 
 @group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")
@@ -217,15 +219,15 @@ def history(
     One row per change; the first is the price in force at the start.
     """
     from spotctl.cli.views import quotes as quoteview
-    from spotctl.prices.quotes import between, only, quotes
+    from spotctl.prices.quotes import cut_series, find_quote, list_quotes
 
     first, last = options.moment("--from", begin), options.moment("--to", end)
     with _opened() as store:
-        quote = only(quotes(store), market)
-        steps = between(store.series(quote.market), first, last)
+        quote = find_quote(list_quotes(store), market)
+        steps = cut_series(store.series(quote.market), first, last)
     form = ReportFormat.JSON if as_json else form
-    screen.note(*quoteview.origin(quote, _now()))
-    screen.show(quoteview.history(quote, steps)) if form is ReportFormat.TABLE else screen.data(
+    screen.write_note(*quoteview.origin(quote, _now()))
+    screen.show_picture(quoteview.history(quote, steps)) if form is ReportFormat.TABLE else screen.write_data(
         quoteview.history_text(quote, steps, form, _now())
     )
 
@@ -245,21 +247,21 @@ def plot(
     In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
     """
     from spotctl.cli.commands import plots
-    from spotctl.prices.quotes import between, chosen, quotes
+    from spotctl.prices.quotes import cut_series, list_quotes, select_quotes
 
     if not markets:
         raise UsageError("plot: expected at least one MARKET, like m4.xlarge@us-east-1a")
     first, last = options.moment("--from", begin), options.moment("--to", end)
     with _opened() as store:
-        found = chosen(quotes(store), markets, (), ())
+        found = select_quotes(list_quotes(store), markets, (), ())
         curves = plots.curves(
-            found, [between(store.series(q.market), first, last) for q in found], last, _now()
+            found, [cut_series(store.series(q.market), first, last) for q in found], last, _now()
         )
     if output is None:
-        screen.data(plots.in_terminal(curves))
+        screen.write_data(plots.in_terminal(curves))
     else:
         plots.write(curves, output)
-        screen.note(f"written to {output}")
+        screen.write_note(f"written to {output}")
 
 
 @group.command(epilog="Example: spotctl prices export --format parquet -o prices.parquet")
@@ -272,18 +274,18 @@ def export(
 
     Every believed row with its source and observation time; `prices import` reads it back.
     """
-    from spotctl.prices.exports import export as write
+    from spotctl.prices.exports import export_rows as write
 
     if form is ExportFormat.PARQUET and output is None:
         raise UsageError("export: Parquet is not text; name a file with -o")
     with _opened() as store:
         rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
-    screen.note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
+    screen.write_note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
 
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Tens of thousands of small values are made and kept: looking for garbage among them finds none."""
+    """Stops garbage collection: tens of thousands of small values are made and kept, none of them garbage."""
     gc.disable()
     try:
         yield
@@ -292,8 +294,8 @@ def _uncollected() -> Iterator[None]:
 
 
 def _update_tables(store: PriceStore) -> None:
-    """What `spotctl advise` reads. Without it the tables are made when they are next asked for."""
-    screen.note("updating the tables that `spotctl advise` reads")
+    """Updates the tables that `spotctl advise` reads; otherwise the next `advise` makes them."""
+    screen.write_note("updating the tables that `spotctl advise` reads")
     try:
         from spotctl.prices import market_table_build
 
@@ -306,11 +308,11 @@ def _update_tables(store: PriceStore) -> None:
 
 @contextlib.contextmanager
 def _opened() -> Iterator[PriceStore]:
-    """The store of this user; what may be wrong with it or a file, said in a line."""
+    """Opens this user's store; reports errors of it, or of a file, in a line."""
     from pricing_data.store.store import PriceStore
-    from spotctl.prices.location import prices_root, reported
+    from spotctl.prices.location import prices_root, report_errors
 
-    with reported():
+    with report_errors():
         yield PriceStore(prices_root())
 
 

@@ -1,4 +1,4 @@
-"""``prune``: frees disk that no run needs any more, after saying what."""
+"""Defines ``prune``: frees disk that no run needs any more, after saying what."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl prune --keep 30d --yes")(prune)
 
 
@@ -57,9 +57,9 @@ def prune(
         rows = [_row(one, one in freed) for one in found]
         total = sum(one.size_bytes for one in freed)
         said = {"schema": "spotctl.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
-        output.data(json_lines.document(said))
+        output.write_data(json_lines.to_document(said))
     elif found and not dry_run:
-        output.note(_outcome(found, freed))
+        output.write_note(_outcome(found, freed))
     if unreadable:
         raise SpotctlError("\n".join((*unreadable, "these records were left as they are")))
 
@@ -70,18 +70,20 @@ def _show(found: list[FreedItem]) -> None:
     for one in found:
         loses = f"; with it {one.loses}" if one.loses else ""
         what = "record of" if one.what == "run" else "cut input of"
-        output.data(f"{event_text.size(one.size_bytes):>9}  {what} {one.name}: {one.why}{loses}")
-    total = event_text.size(sum(one.size_bytes for one in found))
-    output.note(f"{total} in all" if found else "there is nothing that no run needs")
+        output.write_data(f"{event_text.format_size(one.size_bytes):>9}  {what} {one.name}: {one.why}{loses}")
+    total = event_text.format_size(sum(one.size_bytes for one in found))
+    output.write_note(f"{total} in all" if found else "there is nothing that no run needs")
 
 
 def _outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
     from spotctl.cli.format import event_text
 
-    told = f"freed {event_text.size(sum(one.size_bytes for one in freed))}"
+    told = f"freed {event_text.format_size(sum(one.size_bytes for one in freed))}"
     left = len(found) - len(freed)
     return (
-        told if not left else f"{told}; {event_text.counted(left, 'item')} came into use meanwhile and stayed"
+        told
+        if not left
+        else f"{told}; {event_text.count_noun(left, 'item')} came into use meanwhile and stayed"
     )
 
 

@@ -1,4 +1,4 @@
-"""``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
+"""Defines ``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ group = typer.Typer(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` this group of verbs."""
+    """Gives ``app`` this group of verbs."""
     app.add_typer(group, name="queue")
 
 
@@ -72,7 +72,7 @@ def add(
     member = Member(loaded, weight, entity, priority, best_effort)
     folder.leave_request(Request(loaded.name, member_text(member)))
     when = "at its next round" if folder.is_live() else "when it runs"
-    output.note(f"{loaded.name}: {spec.name} takes it up {when}")
+    output.write_note(f"{loaded.name}: {spec.name} takes it up {when}")
 
 
 @group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
@@ -101,17 +101,17 @@ def rm(
         raise UsageError(f"{spec.name} has no job {job!r}{suggest_nearest(job, known)}; it has {has}")
     folder.leave_request(Request(job))
     when = ": what runs of it ends at the next round" if folder.is_live() else ""
-    output.note(f"{job}: removed from {spec.name}{when}")
+    output.write_note(f"{job}: removed from {spec.name}{when}")
 
 
 def _past(folder: QueueFolder) -> frozenset[str]:
-    """Jobs of the run that goes on which have left it. Their names are used up, as their bills are theirs."""
+    """Returns jobs that have left the current run. Their names are used up, since their bills carry them."""
     going = folder.unfinished_run()
     return frozenset() if going is None else frozenset(going.read_record().left)
 
 
 def _names(spec: QueueSpec) -> tuple[str, ...]:
-    """The jobs of a queue's file, and those that were added and not removed since."""
+    """Returns the jobs of a queue's file, and those that were added and not removed since."""
     from spotctl.queue.lifecycle.journal import QueueFolder
     from spotctl.queue.lifecycle.requests import UnreadableRequest
 
@@ -125,7 +125,7 @@ def _names(spec: QueueSpec) -> tuple[str, ...]:
             names.pop(name, None)
     for _, request in folder.requests_after(after=folder.handled_number()):
         if isinstance(request, UnreadableRequest):
-            continue  # whoever runs the queue says so
+            continue  # the process that runs the queue reports it
         if request.member:
             names[request.job] = None
         else:
@@ -150,9 +150,9 @@ def ls(
 
     found = read_status(load_queue(queue))
     if options.wants_json(form, as_json):
-        output.data(json_lines.document(queueview.listed(found)))
+        output.write_data(json_lines.to_document(queueview.listed(found)))
     else:
-        output.show(queueview.list_table(found))
+        output.show_picture(queueview.list_table(found))
     if found.failures:
         raise SpotctlError("\n".join(found.failures))
 
@@ -215,6 +215,6 @@ def policies(
     from spotctl.cli.views import queue as queueview
 
     if options.wants_json(form, as_json):
-        output.data(json_lines.document(queueview.menu()))
+        output.write_data(json_lines.to_document(queueview.menu()))
     else:
-        output.show(queueview.menu_table())
+        output.show_picture(queueview.menu_table())

@@ -1,4 +1,4 @@
-"""``queue run`` as a person or a program goes through it: plan, question, run, table."""
+"""Takes a person or a program through ``queue run``: plan, question, run, table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pricing_data.formats.traces import Recording
 from pricing_data.model.units import format_instant
 from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import queue
-from spotctl.cli.watch.line_writer import Lines
+from spotctl.cli.watch.line_writer import LineWriter
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import NothingToDo, UsageError
@@ -24,17 +24,17 @@ EVENT: Final = "spotctl.queue-event/1"
 
 
 def show_plan(settings: QueueSettings, as_json: bool) -> None:
-    """Print the plan. Nothing is written. Raises DeadlineInfeasible and UsageError where a run would."""
+    """Prints the plan; writes nothing. Raises DeadlineInfeasible and UsageError where a run would."""
     found = plan_queue(settings)
     if as_json:
-        output.data(json_lines.document(queue.plan_object(found, settings)))
+        output.write_data(json_lines.to_document(queue.plan_object(found, settings)))
     else:
-        output.show(queue.plan(found, settings))
+        output.show_picture(queue.plan(found, settings))
     found.admission.raise_if_refused(settings.spec.name)
 
 
 def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
-    """Run the queue to its end; the exit code."""
+    """Runs the queue to its end; returns the exit code."""
     if ask and not output.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     start = None
@@ -43,72 +43,76 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
         start = found.start
         found.admission.raise_if_refused(settings.spec.name)
         if ask:
-            output.canvas().print(queue.plan(found, settings))
+            output.stderr_console().print(queue.plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
         else:
-            output.note(*queue.too_fast(found, settings))
+            output.write_note(*queue.too_fast(found, settings))
     with JsonLines() if as_json else LogLines() as watcher:
         final = run_queue(settings, watcher, start)
     if as_json:
-        output.event(json_lines.line(final))
+        output.write_event(json_lines.object_line(final))
     else:
-        output.show(queue.ended(final))
+        output.show_picture(queue.ended(final))
     return int(final["exit_code"])
 
 
-class JsonLines(Lines):
-    """For programs: one line per entry of any job's ledger."""
+class JsonLines(LineWriter):
+    """Writes one line per entry of any job's ledger, for programs."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        """The jobs' own entries say all of it."""
+        """Does nothing: the jobs' own entries say all of it."""
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        """The first entry says all of it."""
+        """Does nothing: the first entry says all of it."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
-        self.put(output.event, json_lines.event_of(state.terms.job, entry))
+        self.put_line(output.write_event, json_lines.job_event_line(state.terms.job, entry))
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
             fields = {"schema": EVENT, "event": "NeverBegan", "job": job}
-            self.put(output.event, json_lines.line({**fields, "exit_code": exit_code, "why": why}))
+            self.put_line(
+                output.write_event, json_lines.object_line({**fields, "exit_code": exit_code, "why": why})
+            )
         else:
-            self.put(output.event, json_lines.line(final))
+            self.put_line(output.write_event, json_lines.object_line(final))
 
     def on_trouble(self, told: str) -> None:
-        self.put(output.event, json_lines.line({"schema": EVENT, "event": "Trouble", "why": told}))
+        self.put_line(
+            output.write_event, json_lines.object_line({"schema": EVENT, "event": "Trouble", "why": told})
+        )
 
 
-class LogLines(Lines):
-    """For people and logs: a line when a job starts to train, is evicted, and ends."""
+class LogLines(LineWriter):
+    """Writes for people and logs: a line when a job starts to train, is evicted, and ends."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        self.put(output.note, f"{settings.spec.name}: record in {run.folder}")
+        self.put_line(output.write_note, f"{settings.spec.name}: record in {run.folder}")
 
     def on_start(self, run: Run, recording: Recording) -> None:
-        """Told when it trains."""
+        """Does nothing: a line follows when it trains."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         told = self._told(state, entry)
         if told is not None:
-            self.put(output.note, f"{format_instant(entry.at)} {state.terms.job}: {told}")
+            self.put_line(output.write_note, f"{format_instant(entry.at)} {state.terms.job}: {told}")
 
     def _told(self, state: State, entry: e.Entry) -> str | None:
         if isinstance(entry, e.MachineJoined):
             begins = sum(i.joined for i in state.instances.values()) == 1
             market = state.allocations[state.instances[entry.instance].allocation].market
-            return f"starts on {event_text.machines(1, market)}" if begins else None
+            return f"starts on {event_text.format_machines(1, market)}" if begins else None
         if isinstance(entry, (e.EvictionWarned, e.ControllerDown)):
-            return event_text.sentence(state, entry)
+            return event_text.describe_entry(state, entry)
         return None
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
         if final is None:
-            self.put(output.note, f"{job}: {why}")
+            self.put_line(output.write_note, f"{job}: {why}")
             return
-        ending = event_text.ending(final["state"], why)
-        self.put(output.note, f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
+        ending = event_text.describe_end(final["state"], why)
+        self.put_line(output.write_note, f"{final['ended']} {job}: {ending}, for ${final['cost']['total']}")
 
     def on_trouble(self, told: str) -> None:
-        self.put(output.note, told)
+        self.put_line(output.write_note, told)

@@ -1,4 +1,4 @@
-"""``report``: where the money went."""
+"""Defines ``report``: where the money went."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from spotctl.report.summary import RunSummary
 
 _STAMP: Final = len("20261120T093214Z")
-"""A run's id begins with the moment it was made."""
+"""Length of the moment with which a run's id begins."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the verb of this module."""
+    """Gives ``app`` the verb of this module."""
     app.command(epilog="Example: spotctl report --since 2026-11-01 --by market --format csv -o nov.csv")(
         report
     )
@@ -66,7 +66,7 @@ def report(
     if as_json:
         form = ReportFormat.JSON
     if not chosen:
-        screen.note(f"no run began since {since}" if every else runtable.none_yet())
+        screen.write_note(f"no run began since {since}" if every else runtable.none_yet())
     if chosen or output is not None or form is not ReportFormat.TABLE:
         _write(runs, by, form, output)
     if unreadable:
@@ -85,10 +85,10 @@ def _write(runs: Mapping[str, RunSummary], by: Grouping, form: ReportFormat, out
         ReportFormat.JSON: reportview.document,
     }[form](runs, by)
     if output is None:
-        screen.data(text)
+        screen.write_data(text)
         return
     try:
         output.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
-    screen.note(f"written to {output}")
+    screen.write_note(f"written to {output}")

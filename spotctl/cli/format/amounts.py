@@ -23,27 +23,27 @@ BESIDE: Final[Mapping[str, str]] = {AS_FAST: "as fast, on demand", CHEAPEST: "ch
 """Titles of the two baselines."""
 
 
-def counted(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Formats a count with its noun: "1 eviction", "3 evictions"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def money(amount: MicroUsd) -> str:
+def format_money(amount: MicroUsd) -> str:
     """Formats dollars to a hundredth of a cent: for people; JSON has all six decimals."""
     return f"${amount / 1_000_000:,.4f}"
 
 
-def exact(amount: MicroUsd) -> str:
+def format_exact(amount: MicroUsd) -> str:
     """Formats dollars to the last digit that is owed: shown amounts add up to shown sums."""
     return f"${format_micros(amount)}"
 
 
-def savings(share: float) -> str:
+def format_savings(share: float) -> str:
     """Formats the share of an on-demand baseline that was not spent; a negative one cost more."""
     return f"{share:.1%} saved" if share >= 0 else f"cost {-share:.1%} more"
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """Formats seconds as "1:02:03", with hours so that it is no time of day; a countdown stops at zero."""
     whole = max(0, math.ceil(seconds))
     minutes, rest = divmod(whole, 60)
@@ -51,7 +51,7 @@ def span(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
-def size(size_bytes: float) -> str:
+def format_size(size_bytes: float) -> str:
     """Formats bytes in units of a thousand: "2.5 GB"."""
     for unit_ in ("bytes", "kB", "MB", "GB"):
         if size_bytes < 1000:

@@ -9,28 +9,28 @@ from spotctl.records.run import Run, RunStore
 from spotctl.records.shared_inputs import InputStore, claim_of
 
 
-def of_all(runs: RunStore) -> str:
+def describe_inputs(runs: RunStore) -> str:
     """Says how much cut input is kept."""
     kept = InputStore(runs.root).list_inputs()
-    total = amounts.size(sum(one.size_bytes for one in kept))
-    sets = amounts.counted(len(kept), "data set")
+    total = amounts.format_size(sum(one.size_bytes for one in kept))
+    sets = amounts.count_noun(len(kept), "data set")
     return f"kept on disk: {total} of cut input for {sets}; `spotctl prune` frees what no run needs"
 
 
-def of_run(runs: RunStore, run: Run) -> str:
+def describe_run(runs: RunStore, run: Run) -> str:
     """Says how much a run's record takes, and its input."""
     from spotctl.prune import size_of  # for one run only: it loads all that removes runs
 
-    told = f"kept on disk: {amounts.size(size_of(run.folder))} of record"
+    told = f"kept on disk: {amounts.format_size(size_of(run.folder))} of record"
     found = _input_of(runs, run)
     if found is None:
         return told
     others = found["runs"] - 1
-    shared = f", shared with {amounts.counted(others, 'other run')}" if others else ""
-    return f"{told}, {amounts.size(found['bytes'])} of cut input{shared}"
+    shared = f", shared with {amounts.count_noun(others, 'other run')}" if others else ""
+    return f"{told}, {amounts.format_size(found['bytes'])} of cut input{shared}"
 
 
-def document(runs: RunStore, run: Run | None) -> dict[str, Any]:
+def sizes_document(runs: RunStore, run: Run | None) -> dict[str, Any]:
     """Returns bytes, of one run or of all, for programs."""
     if run is not None:
         from spotctl.prune import size_of

@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 _EVENT: Final = "spotctl.event/1"
 
 
-def event(entry: Entry) -> str:
+def event_line(entry: Entry) -> str:
     """Writes one ledger entry as one line."""
-    return _line({"schema": _EVENT, "event": type(entry).__name__, **public(entry)})
+    return _dump_line({"schema": _EVENT, "event": type(entry).__name__, **to_public(entry)})
 
 
-def event_of(job: str, entry: Entry) -> str:
+def job_event_line(job: str, entry: Entry) -> str:
     """Writes one ledger entry of one job among several as one line."""
-    return _line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **public(entry)})
+    return _dump_line({"schema": _EVENT, "event": type(entry).__name__, "job": job, **to_public(entry)})
 
 
 _SAID_LATER = ("schema", "objective", "not_scored")
 """Keys of the final object left out: its own schema, and what takes time to find out."""
 
 
-def run_ended(final: Mapping[str, Any]) -> str:
+def run_ended_line(final: Mapping[str, Any]) -> str:
     """Writes the outcome and the bill of a run as a line of their own, before its model is scored."""
     known = {name: value for name, value in final.items() if name not in _SAID_LATER}
-    return _line(public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
+    return _dump_line(to_public({"schema": _EVENT, "event": "RunEnded", "at": final["ended"], **known}))
 
 
-def line(fields: Mapping[str, Any]) -> str:
+def object_line(fields: Mapping[str, Any]) -> str:
     """Writes an object in one line; an objective that is not a number, say, is null in it."""
-    return _line(public(fields))
+    return _dump_line(to_public(fields))
 
 
-def _line(fields: Any) -> str:
+def _dump_line(fields: Any) -> str:
     return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
 
-def document(fields: Mapping[str, Any]) -> str:
+def to_document(fields: Mapping[str, Any]) -> str:
     """Writes one object for the whole answer, indented for people who look."""
-    return json.dumps(public(fields), indent=2, allow_nan=False)
+    return json.dumps(to_public(fields), indent=2, allow_nan=False)
 
 
 def plain_document(fields: Mapping[str, Any]) -> str:
@@ -64,25 +64,25 @@ def plain_document(fields: Mapping[str, Any]) -> str:
     try:
         return json.dumps(fields, indent=2, allow_nan=False)
     except ValueError:  # an objective that is not a number is null
-        return document(fields)
+        return to_document(fields)
 
 
-def public(value: Any, hint: Any = Any) -> Any:
+def to_public(value: Any, hint: Any = Any) -> Any:
     """Returns a JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
     if value is None or isinstance(value, (bool, str)):
         return value.value if isinstance(value, Enum) else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        hints = _hints(type(value))
-        return {name: public(getattr(value, name), hint) for name, hint in hints.items()}
+        hints = _field_hints(type(value))
+        return {name: to_public(getattr(value, name), hint) for name, hint in hints.items()}
     if isinstance(value, Mapping):
-        return {str(key): public(item) for key, item in value.items()}
+        return {str(key): to_public(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         arguments = get_args(hint)
-        return [public(item, arguments[0] if arguments else Any) for item in value]
-    return _number(value, _without_none(hint))
+        return [to_public(item, arguments[0] if arguments else Any) for item in value]
+    return _public_number(value, _without_none(hint))
 
 
-def _number(value: int | float, hint: Any) -> str | int | float | None:
+def _public_number(value: int | float, hint: Any) -> str | int | float | None:
     if hint is Instant:
         return format_instant(Instant(int(value)))
     if hint is MicroUsd:
@@ -102,6 +102,6 @@ def _without_none(hint: Any) -> Any:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _field_hints(cls: type) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}

@@ -14,12 +14,12 @@ _GAP: Final = 2
 """Spaces between two columns of our tables."""
 
 
-def fitting(picture: RenderableType, width: int) -> RenderableType:
+def fit_to_width(picture: RenderableType, width: int) -> RenderableType:
     """Returns ``picture``, with each table that needs more than ``width`` characters a line as records."""
     if isinstance(picture, Group):
-        return Group(*(fitting(part, width) for part in picture.renderables))
+        return Group(*(fit_to_width(part, width) for part in picture.renderables))
     if isinstance(picture, Table) and picture.show_header and least_width(picture) > width:
-        return _records(picture)
+        return _to_records(picture)
     return picture
 
 
@@ -29,30 +29,30 @@ def least_width(picture: RenderableType) -> int:
         return max(map(least_width, picture.renderables), default=0)
     if not isinstance(picture, Table):
         return 0
-    return sum(map(_needs, picture.columns)) + _GAP * (len(picture.columns) - 1)
+    return sum(map(_column_width, picture.columns)) + _GAP * (len(picture.columns) - 1)
 
 
-def _needs(column: Column) -> int:
+def _column_width(column: Column) -> int:
     """Returns the width of a text where it must stay in one line, else that of its longest word."""
-    texts = (_plain(cell) for cell in (column.header, *column.cells))
+    texts = (_plain_text(cell) for cell in (column.header, *column.cells))
     parts = (part for text in texts for part in ([text] if column.no_wrap else text.split()))
     return max(map(cell_len, parts), default=0)
 
 
-def _records(table: Table) -> Group:
-    return Group(*_parts(table))
+def _to_records(table: Table) -> Group:
+    return Group(*_record_parts(table))
 
 
-def _parts(table: Table) -> Iterator[RenderableType]:
+def _record_parts(table: Table) -> Iterator[RenderableType]:
     if table.title:
         yield table.title
-    titles = [_plain(column.header) for column in table.columns]
+    titles = [_plain_text(column.header) for column in table.columns]
     for cells in zip(*(column.cells for column in table.columns), strict=True):
         record = Table.grid(padding=(0, _GAP))
         record.add_column(style="bold", no_wrap=True)
         record.add_column(overflow="fold")
         for title, cell in zip(titles, cells, strict=True):
-            if _plain(cell):
+            if _plain_text(cell):
                 record.add_row(title, cell)
         yield record
         yield ""
@@ -60,5 +60,5 @@ def _parts(table: Table) -> Iterator[RenderableType]:
         yield table.caption
 
 
-def _plain(cell: RenderableType) -> str:
+def _plain_text(cell: RenderableType) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)

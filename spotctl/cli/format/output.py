@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from spotctl.cli.format.text_tables import Rows
+    from spotctl.cli.format.text_tables import TextTable
 
 _PLAIN_WIDTH: Final = 160
 _LOOK_EVERY_S: Final = 0.1
@@ -34,28 +34,28 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def show(picture: RenderableType) -> None:
+def show_picture(picture: RenderableType) -> None:
     """Draws on standard output; plain text unless a person reads."""
     from rich.console import Console
 
     if for_people():
-        from spotctl.cli.format.narrow_tables import fitting
+        from spotctl.cli.format.narrow_tables import fit_to_width
 
         console = Console(markup=False, highlight=False)
-        console.print(fitting(picture, console.width))
+        console.print(fit_to_width(picture, console.width))
     else:
-        data(text(picture))
+        write_data(render_text(picture))
 
 
-def show_rows(rows: Rows) -> None:
+def show_rows(rows: TextTable) -> None:
     """Writes a table of many rows to standard output; within its width where that is a terminal."""
     if for_people():
-        data(rows.text(shutil.get_terminal_size().columns, styled=True))
+        write_data(rows.to_text(shutil.get_terminal_size().columns, styled=True))
     else:
-        data(rows.text())
+        write_data(rows.to_text())
 
 
-def text(picture: RenderableType) -> str:
+def render_text(picture: RenderableType) -> str:
     """Renders a picture without colour, wide enough that nothing is cut, and without trailing spaces."""
     from rich.console import Console
 
@@ -68,31 +68,31 @@ def text(picture: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
-def canvas() -> Console:
+def stderr_console() -> Console:
     """Returns a console on standard error, for what is redrawn in place."""
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False)
 
 
-def data(text: str) -> None:
+def write_data(text: str) -> None:
     """Writes data to standard output, at once: another program may be reading line by line."""
     print(text, flush=True)
 
 
-def event(text: str) -> None:
+def write_event(text: str) -> None:
     """Writes a line of a run to standard output. If its reader is gone the run goes on all the same."""
-    if (why := _written(text, sys.stdout)) is not None:
-        note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
+    if (why := _write_line(text, sys.stdout)) is not None:
+        write_note(f"spotctl: standard output: {why}; nothing more is written there, and the job goes on")
 
 
-def note(*lines: str) -> None:
+def write_note(*lines: str) -> None:
     """Writes chatter to standard error, as long as that is possible."""
     for line in lines:
-        _written(line, sys.stderr)
+        _write_line(line, sys.stderr)
 
 
-def _written(line: str, stream: TextIO | None) -> str | None:
+def _write_line(line: str, stream: TextIO | None) -> str | None:
     """Writes ``line``; returns why that failed, after which ``stream`` leads nowhere, or None.
 
     A file is written past the stream's own buffer: a thread that waits for a reader would keep that locked,
@@ -119,26 +119,26 @@ def _written(line: str, stream: TextIO | None) -> str | None:
     return None
 
 
-def choose(question: str, answers: Mapping[str, str], withdrawn: Event) -> str | None:
+def ask_choice(question: str, answers: Mapping[str, str], withdrawn: Event) -> str | None:
     """Asks a question until a key of ``answers`` is typed; an empty line is the first of them.
 
     Returns None at the end of input, and once it is ``withdrawn``. Any thread may call it.
     """
-    note(question)
+    write_note(question)
     for key, meaning in answers.items():
-        note(f"  {key}  {meaning}")
+        write_note(f"  {key}  {meaning}")
     while True:
         print(f"[{'/'.join(answers)}] ", end="", file=sys.stderr, flush=True)
-        typed = _line(withdrawn)
+        typed = _read_line(withdrawn)
         if not typed:
-            note("")
+            write_note("")
             return None
         if (key := typed.strip() or next(iter(answers))) in answers:
             return key
-        note(f"found {key!r}, expected one of {', '.join(answers)}")
+        write_note(f"found {key!r}, expected one of {', '.join(answers)}")
 
 
-def _line(withdrawn: Event) -> str:
+def _read_line(withdrawn: Event) -> str:
     """Reads a line that a person types; empty at the end of input, and once it is withdrawn."""
     while not withdrawn.is_set():
         try:

@@ -25,7 +25,7 @@ class LogFiles:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def news(self, most: int | None = None) -> Iterator[str]:
+    def new_lines(self, most: int | None = None) -> Iterator[str]:
         """Yields whole lines that were not yielded before, file by file. An unfinished line waits for its
         end.
 
@@ -43,7 +43,7 @@ class LogFiles:
                 yield f"{name}: {line}"
 
 
-class Story:
+class RunStory:
     """Tells what happened to a run, from its ledger."""
 
     def __init__(self, run: Run) -> None:
@@ -58,7 +58,7 @@ class Story:
             raise LedgerError(f"{self._run.folder}: nothing of the run was read yet")
         return self._state
 
-    def news(self) -> Iterator[tuple[Instant, str]]:
+    def new_sentences(self) -> Iterator[tuple[Instant, str]]:
         """Yields times and sentences that were not yielded before."""
         ledger = self._run.open_ledger()
         try:
@@ -68,7 +68,7 @@ class Story:
                 self._state = (
                     fold_entries((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
                 )
-                said = event_text.sentence(self._state, row.entry)
+                said = event_text.describe_entry(self._state, row.entry)
                 if said is not None:
                     yield row.entry.at, said
         finally:

@@ -1,4 +1,4 @@
-"""Advice: the ranked markets with the evidence behind each, for people and for programs."""
+"""Shows advice: the ranked markets with the evidence behind each, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.text import Text
 
 from pricing_data.model.units import HOUR_S, Instant, Seconds, format_instant
 from spotctl.cli.format import event_text
-from spotctl.prices.advice import Advice, Advised, Wish
+from spotctl.prices.advice import Advice, RankedMarket, Wish
 from spotctl.prices.estimates import Basis
-from spotctl.prices.market_table import Row
+from spotctl.prices.market_table import MarketRow
 
 _READ: Final = {
     Basis.CROSSINGS: (
@@ -33,7 +33,7 @@ _READ: Final = {
 
 
 def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
-    """For people: a line for each market, then how to read it."""
+    """Draws a line for each market, then how to read it, for people."""
     if not answer.ranked:
         return Text(f"none of {answer.known} markets fits; see `spotctl prices status`")
     kinds = dict.fromkeys(Basis(advised.row.basis) for advised in answer.ranked)
@@ -53,7 +53,7 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
         )
     if 0 < answer.stale < answer.fitting:
         notes.append("stale prices are ranked after all others")
-    span = event_text.span(horizon_s)
+    span = event_text.format_span(horizon_s)
     title = Text(
         f"{len(answer.ranked)} of {answer.fitting} markets that fit, wanted for {span}", style="bold"
     )
@@ -61,7 +61,7 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
 
 
 def warnings(answer: Advice, label: str) -> list[str]:
-    """What to know before trusting it: where it is from, how old, and what was left out."""
+    """Returns what to know before trusting it: its source, its age, and what was left out."""
     lines = [label] if label else []
     if answer.stale:
         lines.append(
@@ -78,7 +78,7 @@ def warnings(answer: Advice, label: str) -> list[str]:
 
 
 def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict[str, Any]:
-    """For programs: ``spotctl.advice/1``."""
+    """Builds the object for programs: ``spotctl.advice/1``."""
     return {
         "schema": "spotctl.advice/1",
         "horizon_seconds": horizon_s,
@@ -96,7 +96,7 @@ def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict
 
 
 def age(seconds: float) -> str:
-    """ "3h", "12d", "4y": how long ago, as people say it."""
+    """Formats an age the way people say it: "3h", "12d", "4y"."""
     for size, unit in ((365.25 * 24 * HOUR_S, "y"), (24 * HOUR_S, "d"), (HOUR_S, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
@@ -114,14 +114,14 @@ def _table(answer: Advice, wish: Wish) -> Table:
     return table
 
 
-def _cells(advised: Advised, wish: Wish) -> tuple[str, ...]:
+def _cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
     row = advised.row
-    bid = "-" if math.isnan(row.bid_delta) else event_text.price(row.price + row.bid_delta)
+    bid = "-" if math.isnan(row.bid_delta) else event_text.format_price(row.price + row.bid_delta)
     old = f"{age(advised.age_s)}{' stale' if advised.stale else ''}"
     return (
         f"{row.market}",
         str(row.vcpus if wish.gpu is None else row.gpus),
-        event_text.price(row.price),
+        event_text.format_price(row.price),
         bid,
         _beta(row),
         "-" if math.isnan(row.low) else f"{_share(row.low)}-{_share(row.high)}",
@@ -131,8 +131,8 @@ def _cells(advised: Advised, wish: Wish) -> tuple[str, ...]:
     )
 
 
-def _origin(advised: Advised) -> str:
-    """Who said the price, and what beta is from and of which time."""
+def _origin(advised: RankedMarket) -> str:
+    """Names the source of the price, and the source and time of beta's evidence."""
     row = advised.row
     if not row.evidence or row.basis == Basis.CROSSINGS:
         return row.source
@@ -140,18 +140,18 @@ def _origin(advised: Advised) -> str:
     return f"{row.source}; beta: {row.evidence}, until {until}{' (stale)' if advised.evidence_stale else ''}"
 
 
-def _beta(row: Row) -> str:
+def _beta(row: MarketRow) -> str:
     if math.isnan(row.beta):
         return "?"
     return f">={_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _share(row.beta)
 
 
 def _share(value: float) -> str:
-    """Three digits after the point, or what it takes to tell a small one from none."""
+    """Formats three digits after the point, or as many as tell a small share from none."""
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.5f}"
 
 
-def _fields(advised: Advised) -> dict[str, Any]:
+def _fields(advised: RankedMarket) -> dict[str, Any]:
     row = advised.row
     return {
         "cloud": row.cloud,

@@ -1,4 +1,4 @@
-"""A backtest for people and for programs."""
+"""Shows a backtest to people and to programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bidbrain.backtest.statistics import Interval, Summary
 from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, format_instant, format_micros, to_micros
 from spotctl.backtest.result import BacktestResult, StrategyResult
-from spotctl.backtest.with_deadline import Told
+from spotctl.backtest.with_deadline import ProgressListener
 from spotctl.cli.format import amounts, output
 from spotctl.job.clock_work import ESTIMATES_WITHIN, ClockWork, WorkSource
 from spotctl.report.final import baselines_document
@@ -23,9 +23,9 @@ from spotctl.report.summary import AS_FAST, MEANINGS
 
 
 @contextmanager
-def progress() -> Iterator[Told]:
-    """How many jobs were run, redrawn for people on standard error; nothing for anybody else."""
-    with output.canvas().status("backtesting") if output.for_people() else nullcontext() as status:
+def progress() -> Iterator[ProgressListener]:
+    """Shows how many jobs were run, redrawn on standard error for people; nothing for others."""
+    with output.stderr_console().status("backtesting") if output.for_people() else nullcontext() as status:
 
         def told(done: int, total: int) -> None:
             if status is not None:
@@ -35,7 +35,7 @@ def progress() -> Iterator[Told]:
 
 
 def picture(result: BacktestResult) -> RenderableType:
-    """For people: a line for each strategy, and what they are held against."""
+    """Draws a line for each strategy, and what they are compared with, for people."""
     first, last = (format_instant(moment)[:16] for moment in result.window)
     table = Table(box=None, pad_edge=False)
     table.add_column("strategy", no_wrap=True)
@@ -59,7 +59,7 @@ def picture(result: BacktestResult) -> RenderableType:
 
 
 def _work(clock: ClockWork) -> Iterator[str]:
-    """What all sums rest on, where the job file does not say it."""
+    """Says what all sums rest on, where the job file does not say it."""
     size = f"{clock.core_seconds:.3g} core-seconds"
     if clock.source is WorkSource.ESTIMATED:
         yield f"a clock is estimated at {size} by its input, right within a factor of {ESTIMATES_WITHIN:g}"
@@ -68,7 +68,7 @@ def _work(clock: ClockWork) -> Iterator[str]:
 
 
 def _kept(result: BacktestResult) -> Iterator[str]:
-    """What the deadline means for which rows; nothing where there is none."""
+    """Says what the deadline means for which rows; nothing where there is none."""
     kept = [strategy for strategy in result.strategies if strategy.kept]
     if kept:
         names = "; ".join(strategy.name for strategy in kept)
@@ -80,14 +80,14 @@ def _kept(result: BacktestResult) -> Iterator[str]:
 
 
 def _for_comparison(result: BacktestResult) -> Iterator[str]:
-    """Which rows are none that a user could have."""
+    """Names the rows that no user could have."""
     names = [s.name for s in result.strategies if not s.kept and s.name not in LIVE]
     if names:
         yield f"only to compare with, as no job can be launched with them: {', '.join(names)}"
 
 
 def _on_demand(result: BacktestResult) -> Iterator[str]:
-    """Both baselines of the strategy that cost least."""
+    """Describes both baselines of the strategy that cost least."""
     done = [s for s in result.strategies if s.cost is not None and s.name in result.baselines]
     if not done:
         return
@@ -102,11 +102,11 @@ def _on_demand(result: BacktestResult) -> Iterator[str]:
     cheaper = found.rental.cost / 1e6
     share = 1 - _mean_cost(best) / cheaper if cheaper else 0.0
     than = "beside" if share >= 0 else "than"
-    yield f"{best.name}: {amounts.savings(share)} {than} {MEANINGS[found.headline]}"
+    yield f"{best.name}: {amounts.format_savings(share)} {than} {MEANINGS[found.headline]}"
 
 
 def _mean_cost(strategy: StrategyResult) -> float:
-    """Dollars a job; infinite where none was done."""
+    """Returns dollars per job; infinite where none was done."""
     return math.inf if strategy.cost is None else strategy.cost.mean
 
 
@@ -132,7 +132,7 @@ def _row(strategy: StrategyResult) -> tuple[str, ...]:
 
 
 def document(result: BacktestResult) -> dict[str, Any]:
-    """For programs: ``spotctl.backtest/1``."""
+    """Builds the object for programs: ``spotctl.backtest/1``."""
     return {
         "schema": "spotctl.backtest/1",
         "job": result.job,

@@ -1,4 +1,4 @@
-"""The alternatives to the first purchase of a plan: a row for each market, and what its risk rests on."""
+"""Shows alternatives to a plan's first purchase: a row for each market, and the evidence of its risk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from spotctl.session.launch_plan import JobPlan
 _Judged: TypeAlias = tuple[Candidate, Beta | None]
 
 _MARKETS_SHOWN: Final = 20
-"""More alternatives than these help nobody to decide."""
+"""Number of alternatives to show; more help nobody to decide."""
 
 
 def picture(plan: JobPlan) -> list[RenderableType]:
-    """Returns the table for people, and what its risks rest on; empty where nothing was weighed."""
+    """Draws the table for people, and the evidence of its risks; nothing where nothing was weighed."""
     first = plan.ahead.decisions[0]
     if not first.weighed:
         return []
@@ -40,7 +40,7 @@ def picture(plan: JobPlan) -> list[RenderableType]:
 
 
 def unknowns(plan: JobPlan) -> list[str]:
-    """What the estimates leave out, where that matters."""
+    """Says what the estimates leave out, where that matters."""
     if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
         return []
     return [
@@ -55,7 +55,7 @@ def fields(plan: JobPlan) -> dict[str, Any]:
 
 
 def _betas(plan: JobPlan) -> list[dict[str, Any]]:
-    """The best request for each market, with what its beta rests on."""
+    """Returns the best request for each market, with the evidence of its beta."""
     rows = []
     for weighed, beta in _judged(plan.state, _best(plan.ahead.decisions[0])):
         if beta is not None:
@@ -81,7 +81,7 @@ def _beta_covers(plan: JobPlan) -> str:
 
 
 def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
-    """What the betas rest on, a line for each kind of evidence, with the age of the newest observations."""
+    """Describes the betas' evidence, a line for each kind, with the age of the newest observations."""
     ages: dict[str, list[float]] = {}
     for _, beta in judged:
         if beta is not None:
@@ -90,7 +90,7 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
     return [
         Text(
             f"risk in an hour: {kind} of {len(found)} markets, "
-            f"newest up to {event_text.span(max(found))} old",
+            f"newest up to {event_text.format_span(max(found))} old",
             style="dim",
         )
         for kind, found in ages.items()
@@ -98,7 +98,7 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
 
 
 def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
-    """The best alternative of each market, cheapest work first. It fits into eighty columns."""
+    """Draws the best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
     for title in ("price", "bid", "risk", "95 %", "$/core-h", "vs best"):
@@ -110,18 +110,18 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
 
 
 def _further(best: Sequence[Candidate]) -> list[Text]:
-    """What is not in the table."""
+    """Says what is not in the table."""
     more = len(best) - _MARKETS_SHOWN
     return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
 
 
 def _judged(state: State, best: Sequence[Candidate]) -> list[_Judged]:
-    """Each with what its beta rests on."""
+    """Pairs each candidate with its beta and evidence."""
     return [(weighed, _beta(state, weighed)) for weighed in best]
 
 
 def _best(decision: Decision) -> list[Candidate]:
-    """The best alternative of each market, cheapest work first."""
+    """Returns the best alternative of each market, cheapest work first."""
     best: dict[object, Candidate] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
         best.setdefault(weighed.market, weighed)
@@ -133,8 +133,8 @@ def _row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> t
     bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
     return (
         "nothing more" if weighed.market is None else f"{weighed.count} x {weighed.market}",
-        "-" if price is None else event_text.price(price),
-        "-" if bid is None else event_text.price(bid),
+        "-" if price is None else event_text.format_price(price),
+        "-" if bid is None else event_text.format_price(bid),
         f"{weighed.beta:.3f}",
         "-" if beta is None else f"{beta.low:.2f}-{beta.high:.2f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
@@ -143,7 +143,7 @@ def _row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> t
 
 
 def _beta(state: State, weighed: Candidate) -> Beta | None:
-    """With its interval and what it rests on: of a request, within its first hour."""
+    """Returns the beta of a request within its first hour, with its interval and evidence."""
     if weighed.market is None or weighed.bid_delta is None:
         return None
     return state.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)

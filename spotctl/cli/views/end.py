@@ -1,4 +1,4 @@
-"""How a run ended and what it cost, made of the final object that scripts read too."""
+"""Shows how a run ended and what it cost, from the final object that scripts read too."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NAMES_WIDTH: Final = len("cheapest on demand")
 
 
 def picture(final: Mapping[str, Any]) -> Table:
-    """The summary under which a launch ends; ``quality`` comes after it."""
+    """Draws the summary at the end of a launch; ``quality`` comes after it."""
     return _table(_rows(final))
 
 
 def quality(final: Mapping[str, Any]) -> Table:
-    """How good the model is: what there is to say last, since it takes time to find out."""
+    """Draws how good the model is: the last thing to say, since it takes time to find out."""
     return _table([("objective", _objective(final))])
 
 
@@ -36,11 +36,11 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     cost = final["cost"]
     return [
-        (final["job"], event_text.ending(final["state"], final["why"])),
+        (final["job"], event_text.describe_end(final["state"], final["why"])),
         *(
             []
             if final["died_of"] is None
-            else [("because", event_text.died_of(final["died_of"], final["job"]))]
+            else [("because", event_text.describe_death(final["died_of"], final["job"]))]
         ),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", _cost(cost)),
@@ -63,14 +63,14 @@ def _cost(cost: Mapping[str, Any]) -> str:
 
 
 def _refunded(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Nothing is said of refunds where there were none: most rules know hardly any."""
+    """Returns the refunds; nothing where there were none, as under most rules."""
     if not float(cost["refunded"]):
         return []
     return [("refunded", f"${cost['refunded']} for hours in which machines were evicted")]
 
 
 def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How fast each type was, where that was measured."""
+    """Returns how fast each type was, where that was measured."""
     if measured is None:
         return []
     told = [
@@ -82,9 +82,9 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _took(final: Mapping[str, Any]) -> str:
-    """Nominal time is held until real machines are ready, and nothing is billed meanwhile."""
+    """Describes the duration. Nominal time stands still until real machines are ready, and costs nothing."""
     most = "at most " if final["ended_at_latest"] else ""
-    nominal = event_text.span(final["sim_seconds"])
+    nominal = event_text.format_span(final["sim_seconds"])
     took = f"{most}{nominal} of the prices' time, {final['wall_seconds']:.1f} s here"
     held = final["held_seconds"]
     return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
@@ -95,7 +95,7 @@ def _left(instances: int) -> str:
 
 
 def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Both ways on demand, and what was saved beside the cheaper one, or why nothing is said of that."""
+    """Returns both ways on demand, and the savings relative to the cheaper one, or why there are none."""
     rows = [
         (event_text.BESIDE[name], _rental(way)) for name, way in final["baselines"].items() if way is not None
     ]
@@ -104,28 +104,28 @@ def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [*rows, ("saved", f"nothing is said of that: {reason}")]
     cheaper = final["baseline"]["means"]
     if savings < 0:
-        return [*rows, ("not saved", f"{event_text.savings(savings)} than {cheaper}")]
+        return [*rows, ("not saved", f"{event_text.format_savings(savings)} than {cheaper}")]
     return [*rows, ("saved", f"{savings:.1%} beside {cheaper}")]
 
 
 def _rental(way: Mapping[str, Any]) -> str:
-    machines = f"{way['instances']} x {way['instance_type']} in {event_text.span(way['seconds'])}"
+    machines = f"{way['instances']} x {way['instance_type']} in {event_text.format_span(way['seconds'])}"
     late = "" if way["keeps_deadline"] else ", after the deadline"
     return f"${way['cost']} for the same work by {machines}{late}"
 
 
 def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the plan said, what came of it, and why they differ."""
+    """Returns what the plan said, what came of it, and why they differ."""
     plan, came = final["plan"], final["outcome"]
     if plan is None:
         return []
-    actual = event_text.counted(final["evictions"], "eviction")
+    actual = event_text.count_noun(final["evictions"], "eviction")
     rows = [
         (
             "planned",
-            f"${plan['cost']} in {event_text.span(plan['seconds'])}, {plan['evictions']:.1f} evictions",
+            f"${plan['cost']} in {event_text.format_span(plan['seconds'])}, {plan['evictions']:.1f} evictions",
         ),
-        ("came to", f"${came['cost']} in {event_text.span(came['seconds'])}, {actual}"),
+        ("came to", f"${came['cost']} in {event_text.format_span(came['seconds'])}, {actual}"),
     ]
     if final["why_not_as_planned"]:
         rows.append(("because", "; ".join(final["why_not_as_planned"])))
@@ -135,30 +135,30 @@ def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
     before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
-    again = f", begun again {event_text.times(final['restarts'])}" if final["restarts"] else ""
+    again = f", begun again {event_text.format_times(final['restarts'])}" if final["restarts"] else ""
     evicted, taken = final["evictions"], final["instances_evicted"]
     told = [
-        event_text.counted(evicted, "eviction")
-        + (f" of {event_text.counted(taken, 'machine')}" if evicted else ""),
-        event_text.counted(final["failures"], "failure"),
+        event_text.count_noun(evicted, "eviction")
+        + (f" of {event_text.count_noun(taken, 'machine')}" if evicted else ""),
+        event_text.count_noun(final["failures"], "failure"),
     ]
     if final["engine"] == "agileml":
-        told.append(event_text.counted(final["stage_transitions"], "change") + " of stage")
+        told.append(event_text.count_noun(final["stage_transitions"], "change") + " of stage")
     done = f"{final['clocks']} {unit}{before}, {_redone(final)}{again}"
     return f"{done}; {', '.join(told)}"
 
 
 def _redone(final: Mapping[str, Any]) -> str:
-    """Steps, and for how long the program ran for nothing: one that says nothing of steps redoes none."""
+    """Describes repeated steps, and how long the program ran in vain: one without steps repeats none."""
     steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
     if not seconds:
         return steps
-    ran = f"its program ran {event_text.span(seconds)} for nothing and began again"
+    ran = f"its program ran {event_text.format_span(seconds)} for nothing and began again"
     return f"{steps}: {ran}" if final["clocks_redone"] else ran
 
 
 def _kept(final: Mapping[str, Any]) -> tuple[str, str]:
-    """What came of it. A program may keep nothing, and lose all with its machine: that is said."""
+    """Returns what the run left. A program may keep nothing, and lose all with its machine: that is said."""
     if final["engine"] == "agileml":
         return "model", final["model"] or "not saved"
     return "checkpoint", final["model"] or "none: the program left no whole one"

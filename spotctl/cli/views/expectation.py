@@ -1,4 +1,4 @@
-"""What a plan should come to: cost and finish beside machines on demand, and whether its limits hold."""
+"""Describes a plan's expected outcome: cost and finish beside on demand, and whether limits hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotctl.session.launch_plan import JobPlan
 
 
 def cost_and_finish(plan: JobPlan) -> list[str]:
-    """Returns what is expected, for people."""
+    """Describes what is expected, for people."""
     ahead, terms = plan.ahead, plan.terms
     if not math.isfinite(ahead.expected_s):
         return ["This footprint would not finish the job in a hundred years."]
@@ -24,16 +24,16 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
         if terms.stop.is_bounded
         else f" of one {event_text.progress_unit(terms)}; nobody can say how many it takes"
     )
-    lasting = event_text.span(ahead.expected_s)
+    lasting = event_text.format_span(ahead.expected_s)
     return [
-        f"expected cost    {event_text.money(to_micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        f"expected cost    {event_text.format_money(to_micros(ahead.expected_cost))}{_saved(plan)}{whole}",
         *_on_demand(plan),
         f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
     ]
 
 
 def limits(plan: JobPlan) -> list[str]:
-    """Returns what moves would take, and whether deadline and budget can be kept, for people."""
+    """Describes what moves would take, and whether deadline and budget can be kept, for people."""
     return [*_moves(plan), *_kept_limits(plan)]
 
 
@@ -41,10 +41,10 @@ def fields(plan: JobPlan) -> dict[str, Any]:
     """Returns the same for programs."""
     terms, ahead = plan.terms, plan.ahead
     return {
-        "expected_cost": event_text.estimate(ahead.expected_cost),
-        "expected_seconds": event_text.finite(ahead.expected_s),
+        "expected_cost": event_text.format_estimate(ahead.expected_cost),
+        "expected_seconds": event_text.finite_or_none(ahead.expected_s),
         "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
-        "expected_evictions": event_text.finite(ahead.expected_evictions),
+        "expected_evictions": event_text.finite_or_none(ahead.expected_evictions),
         "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
         "baselines": baselines_document(plan.baselines, None),
         "deadline_seconds": terms.deadline_s,
@@ -55,21 +55,21 @@ def fields(plan: JobPlan) -> dict[str, Any]:
 
 
 def unkept(plan: JobPlan, promise: Promise) -> str:
-    """What of a pledge cannot be promised, and the least that can: typed in, it works."""
+    """Explains what cannot be promised, and names the least that can: typed in, it works."""
     told, least = [], math.ceil(promise.least_deadline_s / 60)
     if not promise.in_time:
         told.append(
             f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
-            f"(Expected is {event_text.span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
+            f"(Expected is {event_text.format_span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
         )
     if not promise.within_budget:
         which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{event_text.money(round_up_budget(promise.least_budget))}: no lower budget can be promised beside "
+            f"{event_text.format_money(round_up_budget(promise.least_budget))}: no lower budget can be promised beside "
             f"{which}. "
             "Without a deadline the job is expected to cost "
-            f"{event_text.money(to_micros(plan.ahead.expected_cost))}."
+            f"{event_text.format_money(to_micros(plan.ahead.expected_cost))}."
         )
     return " ".join(told)
 
@@ -83,7 +83,7 @@ def _promise(promise: Promise) -> dict[str, Any]:
 
 
 def _move(plan: JobPlan) -> dict[str, Any] | None:
-    """What carrying the checkpoint to another region takes, at most; None for a job that stays within one."""
+    """Returns what moving the checkpoint to another region takes, at most; None within one region."""
     luggage = plan.terms.luggage
     if luggage is None:
         return None
@@ -95,7 +95,7 @@ def _move(plan: JobPlan) -> dict[str, Any] | None:
 
 
 def _saved(plan: JobPlan) -> str:
-    """Beside the cheaper way on demand."""
+    """Compares with the cheaper way on demand."""
     cost, found = to_micros(plan.ahead.expected_cost), plan.baselines
     if found is None or not found.rental.cost:
         return ""
@@ -104,13 +104,13 @@ def _saved(plan: JobPlan) -> str:
 
 
 def _on_demand(plan: JobPlan) -> list[str]:
-    """Both ways to do the same on demand, named."""
+    """Describes both ways to do the same on demand, by name."""
     if plan.baselines is None:
         return []
     found = plan.baselines
     return [
-        f"{'':17}{event_text.money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
-        f"{way.market.instance_type} in {event_text.span(way.seconds)}"
+        f"{'':17}{event_text.format_money(way.cost)} is {MEANINGS[name]}: {way.machines} x "
+        f"{way.market.instance_type} in {event_text.format_span(way.seconds)}"
         + ("" if found.keeps_deadline(way) else ", after the deadline")
         for name, way in found.by_name.items()
     ]
@@ -122,45 +122,47 @@ def _moves(plan: JobPlan) -> list[str]:
         return []
     if not luggage.size_bytes:
         return ["moves            checkpoint.size is not set: carrying one elsewhere is taken to be free"]
-    carried_s = event_text.span(luggage.size_bytes / luggage.bytes_per_s)
+    carried_s = event_text.format_span(luggage.size_bytes / luggage.bytes_per_s)
     return [
-        f"moves            to another region: {event_text.size(luggage.size_bytes)} in {carried_s}, "
-        f"egress up to {event_text.money(highest_transfer_cost(plan.terms))}"
+        f"moves            to another region: {event_text.format_size(luggage.size_bytes)} in {carried_s}, "
+        f"egress up to {event_text.format_money(highest_transfer_cost(plan.terms))}"
     ]
 
 
 def _kept_limits(plan: JobPlan) -> list[str]:
-    """What is expected of one clock says nothing of all of them."""
+    """Describes limits. The expectation for one clock says nothing about all of them."""
     terms, ahead = plan.terms, plan.ahead
     lines, unknown = [], f"nobody can say how many {event_text.progress_unit(terms)}s it takes"
     if terms.deadline_s is not None:
         met = "is met" if terms.stop.is_bounded else f"is not promised: {unknown}"
         kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
-        lines.append(f"deadline         {event_text.span(terms.deadline_s)} {_kept(plan.promise) or kept}")
+        lines.append(
+            f"deadline         {event_text.format_span(terms.deadline_s)} {_kept(plan.promise) or kept}"
+        )
     if terms.budget is not None:
         lasts = "is kept" if terms.stop.is_bounded else f"ends the job when it is spent: {unknown}"
         kept = lasts if to_micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
         if plan.promise is not None and not plan.promise.within_budget:
             kept = "CANNOT BE PROMISED beside the deadline"
-        lines.append(f"budget           {event_text.money(terms.budget)} {kept}")
+        lines.append(f"budget           {event_text.format_money(terms.budget)} {kept}")
     return lines
 
 
 def _kept(promise: Promise | None) -> str:
-    """Whether a deadline can be promised, and what that rests on."""
+    """Describes whether a deadline can be promised, and on what grounds."""
     if promise is None:
         return ""
     if not promise.in_time:
         return "CANNOT BE PROMISED"
     least, cost = (
-        event_text.span(promise.least_deadline_s),
-        event_text.money(round_up_budget(promise.least_budget)),
+        event_text.format_span(promise.least_deadline_s),
+        event_text.format_money(round_up_budget(promise.least_budget)),
     )
     return f"is promised: machines on demand alone need {least} and up to {cost}"
 
 
 def _alone(plan: JobPlan) -> str:
-    """What a finish after a promised deadline means: the expectation knows no safety net."""
+    """Explains a finish after a promised deadline: the expectation knows no safety net."""
     deadline = plan.terms.deadline_s
     if deadline is None or plan.promise is None or not plan.promise.in_time:
         return ""

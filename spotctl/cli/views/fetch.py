@@ -1,4 +1,4 @@
-"""Who watches a fetch: a person at a terminal, or a log. And what is said of it in the end."""
+"""Watches a fetch for a person at a terminal, or a log, and sums it up at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_EVERY_S: Final = 10.0
 
 
 class Watcher(Protocol):
-    """Is told which parts there are, then of each how it goes."""
+    """Receives which parts there are, then how each one goes."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -29,12 +29,12 @@ class Watcher(Protocol):
 
 
 def watcher() -> Watcher:
-    """Bars for people, lines for everybody else; both on standard error."""
+    """Returns bars for people, lines for others; both on standard error."""
     return Bars() if output.for_people() else Lines()
 
 
 class Lines:
-    """One line per finished part, and one every ten seconds of a long one."""
+    """Writes one line per finished part, and one every ten seconds of a long one."""
 
     def __init__(self) -> None:
         self._spoke = stopwatch()
@@ -45,19 +45,19 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def expects(self, parts: Sequence[FeedPart]) -> None:
-        """Each is told of when it is through."""
+        """Does nothing: each part is reported when it is done."""
 
     def hears(self, report: PartReport) -> None:
         if report.done or report.failure is not None or stopwatch() - self._spoke > _LINE_EVERY_S:
             self._spoke = stopwatch()
-            output.note(sentence(report))
+            output.write_note(sentence(report))
 
 
 class Bars:
-    """One bar for each kind of each cloud: parts done, rows, rows per second, where it is."""
+    """Draws one bar for each kind of each cloud: parts done, rows, rows per second, position."""
 
     def __init__(self) -> None:
         self._bars = Progress(
@@ -65,7 +65,7 @@ class Bars:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rows]:>12,} rows {task.fields[rate]:>10,.0f}/s  {task.fields[now]}"),
-            console=output.canvas(),
+            console=output.stderr_console(),
         )
         self._tasks: dict[str, TaskID] = {}
         self._reports: dict[FeedPart, PartReport] = {}
@@ -107,7 +107,7 @@ def _bar(part: FeedPart) -> str:
 
 
 def sentence(report: PartReport) -> str:
-    """How one part stands."""
+    """Describes the state of one part."""
     rate = report.rows / report.seconds if report.seconds > 0.05 else 0.0
     said = f"{report.part}: {report.rows:,} rows, {report.new:,} new"
     said += f", {report.quarantined:,} in quarantine" if report.quarantined else ""
@@ -120,7 +120,7 @@ def sentence(report: PartReport) -> str:
 
 
 def summary(report: FetchReport) -> list[str]:
-    """What came of it all, with what could not be got and why."""
+    """Sums up the result, with what could not be fetched and why."""
     rows, new = sum(part.rows for part in report.parts), sum(part.new for part in report.parts)
     quarantined = sum(part.quarantined for part in report.parts)
     lines = [f"{rows:,} rows fetched in {report.seconds:.1f} s: {new:,} new, {quarantined:,} in quarantine"]
@@ -138,12 +138,12 @@ def _about(report: PartReport) -> str:
 
 
 def _line(error: FeedError | None) -> str:
-    """SDKs explain themselves over many lines."""
+    """Puts an error on one line: SDKs explain themselves over many."""
     return " ".join(str(error).split())
 
 
 def document(report: FetchReport, exit_code: int) -> dict[str, Any]:
-    """For programs: ``spotctl.prices.fetch/1``."""
+    """Builds the object for programs: ``spotctl.prices.fetch/1``."""
     return {
         "schema": "spotctl.prices.fetch/1",
         "exit_code": exit_code,

@@ -1,4 +1,4 @@
-"""What became of imported files, for people and for programs."""
+"""Shows what became of imported files, to people and to programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pricing_data.store.importing import ImportedFile
 
 
 def sentence(done: ImportedFile) -> str:
-    """One file: every row of it is accounted for."""
+    """Describes one file, and accounts for every row of it."""
     counts = (
         (done.added.new, "new"),
         (done.added.known, "known already"),
@@ -27,7 +27,7 @@ def sentence(done: ImportedFile) -> str:
 
 
 def interrupted(outcomes: Sequence[ImportedFile], asked: int) -> str:
-    """What is in the store after Ctrl-C."""
+    """Says what is in the store after Ctrl-C."""
     return (
         f"interrupted: {len(outcomes)} of {asked} files are in the store, of the next one whole batches or "
         "nothing; the same command goes on from there"
@@ -35,7 +35,7 @@ def interrupted(outcomes: Sequence[ImportedFile], asked: int) -> str:
 
 
 def document(outcomes: Sequence[ImportedFile], failures: Sequence[str]) -> dict[str, Any]:
-    """For programs: ``spotctl.prices.import/1``."""
+    """Builds the object for programs: ``spotctl.prices.import/1``."""
     return {
         "schema": "spotctl.prices.import/1",
         "files": [_fields(done) for done in outcomes],

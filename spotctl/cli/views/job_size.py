@@ -1,4 +1,4 @@
-"""Says how large a job is, in a plan: its data and model, a clock's work, and what all that rests on."""
+"""Describes a job's size in a plan: its data and model, a clock's work, and the basis of all that."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from agileml.api import Counts
 
 SLOWER: Final = 1.5
-"""Times that this computer may be slower than prices pass before a bill is said to suffer."""
+"""Factor by which this computer may be slower than prices pass before a warning."""
 _NOTICEABLE_S: Final = 120.0
-"""By which a run has to last longer for it to be said."""
+"""Seconds by which a run has to last longer before a warning."""
 _TO_MEASURE: Final = "`spotctl plan --measure` measures it"
 
 
 def lines(plan: JobPlan) -> list[str]:
-    """Returns what is known of the size of the job, for people."""
+    """Describes what is known of the size of the job, for people."""
     return [*_data(plan.size), *_work(plan), *_gains(plan)]
 
 
 def real_time(plan: JobPlan, speed: float) -> list[str]:
-    """Returns how long a launch would take here; nothing of a program, which takes its own time."""
+    """Describes how long a launch would take here; nothing for a program, which takes its own time."""
     if plan.work.source is WorkSource.RECORDED or not plan.terms.reliable_count:
         return []
     return [
-        f"on this computer {event_text.span(plan.ahead.expected_s / speed)} and some seconds, "
+        f"on this computer {event_text.format_span(plan.ahead.expected_s / speed)} and some seconds, "
         f"at --speed {speed:g}"
     ]
 
@@ -49,7 +49,7 @@ def fields(plan: JobPlan) -> dict[str, Any]:
 
 
 def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
-    """Returns what to know where this computer is slower than prices pass: bills are higher then."""
+    """Warns where this computer is slower than prices pass: bills are higher then."""
     ahead, speed = plan.ahead, options.speed
     told = [] if options.speed_named or speed == DEFAULT_SPEED else [_chosen(plan, speed)]
     slower = plan.work.slower_here(ahead.work / ahead.expected_s, speed) if ahead.expected_s > 0 else None
@@ -67,7 +67,7 @@ def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
 
 
 def _chosen(plan: JobPlan, speed: float) -> str:
-    """Why it is not the usual speed, where nobody named one."""
+    """Explains a speed that is not the usual one, where the user named none."""
     began = plan.work.source is WorkSource.RECORDED
     why = "at which its run began" if began else "as fast as this computer computes what is planned"
     return f"{plan.terms.job}: --speed {speed:g}, {why}"
@@ -80,21 +80,21 @@ def _data(size: InputSize | None) -> list[str]:
     kinds = ", ".join(f"{number:,} {name}s" for name, number in counts.distinct.items())
     part = "" if counts.rows_read == counts.rows else f" in the first {counts.rows_read:,}"
     told = f" ({kinds}{part})" if kinds else ""
-    model = event_text.size(size.model_values * BYTES_PER_VALUE)
+    model = event_text.format_size(size.model_values * BYTES_PER_VALUE)
     most = "" if size.model_exact else "at most "
-    size_told = f"{event_text.size(counts.size_bytes)}{files}; the model has {most}{model}"
+    size_told = f"{event_text.format_size(counts.size_bytes)}{files}; the model has {most}{model}"
     return [f"data             {_rows(counts)}{told}, {size_told}"]
 
 
 def _rows(counts: Counts) -> str:
-    """To three digits where they are estimated."""
+    """Formats the number of rows, to three digits where it is estimated."""
     if counts.exact:
         return f"{counts.rows:,} rows"
     return f"about {round(counts.rows, 3 - len(str(counts.rows))):,} rows"
 
 
 def _work(plan: JobPlan) -> list[str]:
-    """What a clock is taken for, unless the job file says it and nobody asked to measure it."""
+    """Describes the work of a clock, unless the job file says it and nothing was measured."""
     work, unit = plan.work, event_text.progress_unit(plan.terms)
     figure = f"{work.core_seconds:.3g} core-seconds"
     match work.source:
@@ -123,7 +123,9 @@ def _range(plan: JobPlan) -> str:
 
 
 def _gains(plan: JobPlan) -> list[str]:
-    """On which machines a program is taken to be less fast than their cores, which nobody may have said."""
+    """Names machines on which a program is assumed to be slower than their cores, perhaps unsaid by its
+    file.
+    """
     less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
     if not less or plan.terms.measure:
         return []

@@ -1,4 +1,4 @@
-"""The plan: what would be bought now, at which prices, what else was weighed, and what it should come to."""
+"""Shows the plan: what would be bought now, at which prices, the alternatives, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pricing_data.formats.quality import FlawFinding
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Seconds, UsdPerHour, format_instant
 from spotctl.cli.format import event_text
-from spotctl.cli.format.json_lines import public
+from spotctl.cli.format.json_lines import to_public
 from spotctl.cli.views import candidates, expectation, job_size, setbacks
 from spotctl.control.bidding import ReliablePlacement, may_be_on_spot
 from spotctl.control.run_spec import CheckpointPolicy, RunSpec
@@ -24,9 +24,9 @@ _MARKETS_NAMED: Final = 5
 
 
 def picture(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
-    """For people: what would be bought, the alternatives to the first purchase, what to expect.
+    """Draws for people what would be bought, the alternatives to the first purchase, what to expect.
 
-    ``data``: which columns of the input are read as what. ``speed``: at which a launch would go.
+    ``data``: how the columns of the input are read. ``speed``: at which a launch would go.
     """
     terms = plan.terms
     warnings = (*set_aside(plan), *candidates.unknowns(plan), *setbacks.warnings(plan))
@@ -54,7 +54,7 @@ def _expected(plan: JobPlan, speed: float) -> list[Text]:
 
 
 def _steps(plan: JobPlan) -> Table:
-    """What would be done, one thing after the other; long lines go on below their beginning."""
+    """Draws what would be done, one thing after the other; long lines go on below their beginning."""
     steps = Table.grid(padding=(0, 3))
     steps.add_column(no_wrap=True)
     steps.add_column(overflow="fold")
@@ -64,23 +64,23 @@ def _steps(plan: JobPlan) -> Table:
 
 
 def _reliable(plan: JobPlan) -> list[str]:
-    """What is had before anything is decided; nothing where checkpoints take the place of it."""
+    """Describes the reliable machines, which come first; nothing where checkpoints take their place."""
     terms, at = plan.terms, plan.reliable
     if not terms.reliable_count:
         return []
     if at is None:
         return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
-    machines = event_text.machines(terms.reliable_count, at.market)
+    machines = event_text.format_machines(terms.reliable_count, at.market)
     if at.bid is None:
         return [f"{machines}, on-demand at {_rate(at.price)}{_may_be_cheaper(terms)}"]
     return [
         f"{machines}, on spot at {_rate(at.price)} "
-        f"(on demand ${event_text.price(terms.reliable.on_demand)}), to keep the model. {_reliable_risk(at)}"
+        f"(on demand ${event_text.format_price(terms.reliable.on_demand)}), to keep the model. {_reliable_risk(at)}"
     ]
 
 
 def _may_be_cheaper(terms: RunSpec) -> str:
-    """What a job without checkpoints could do about its dearest machine."""
+    """Says how a job without checkpoints could make its most expensive machine cheaper."""
     if terms.keeps is not None or not may_be_on_spot(
         replace(terms, keeps=CheckpointPolicy(10, Seconds(0.0)))
     ):
@@ -89,7 +89,7 @@ def _may_be_cheaper(terms: RunSpec) -> str:
 
 
 def _reliable_risk(at: ReliablePlacement) -> str:
-    """What is risked by keeping the model on a machine that may be taken."""
+    """Describes the risk of keeping the model on a machine that may be taken."""
     if at.losses_per_hour < 0.001:
         often = "Hardly ever taken; if it is"
     else:
@@ -101,7 +101,7 @@ def _reliable_risk(at: ReliablePlacement) -> str:
 
 
 def document(plan: JobPlan) -> dict[str, Any]:
-    """For programs: ``spotctl.plan/1``."""
+    """Builds the object for programs: ``spotctl.plan/1``."""
     terms, ahead = plan.terms, plan.ahead
     return {
         "schema": "spotctl.plan/1",
@@ -110,7 +110,7 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "rules": terms.rules.name,
         "start": format_instant(terms.start),
         "reproduce": _reproduce(plan),
-        "reliable": {"count": terms.reliable_count, **public(terms.reliable), **_reliable_at(plan)},
+        "reliable": {"count": terms.reliable_count, **to_public(terms.reliable), **_reliable_at(plan)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
         **job_size.fields(plan),
@@ -119,13 +119,15 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "markets_left_out": _left_out(plan),
         **candidates.fields(plan),
-        "price_findings": public(plan.recording.findings, tuple[FlawFinding, ...]),
-        "decisions": [public(decision) for decision in ahead.decisions],
+        "price_findings": to_public(plan.recording.findings, tuple[FlawFinding, ...]),
+        "decisions": [to_public(decision) for decision in ahead.decisions],
     }
 
 
 def _reliable_at(plan: JobPlan) -> dict[str, Any]:
-    """Where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none can be had."""
+    """Returns where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none is
+    available.
+    """
     at = plan.reliable
     if at is None:
         return {"runs_at": None, "bid": None, "losses_per_hour": 0.0, "loss": None}
@@ -133,12 +135,12 @@ def _reliable_at(plan: JobPlan) -> dict[str, Any]:
         "runs_at": str(at.market),
         "bid": at.bid,
         "losses_per_hour": at.losses_per_hour,
-        "loss": event_text.estimate(at.loss) if at.bid is not None else None,
+        "loss": event_text.format_estimate(at.loss) if at.bid is not None else None,
     }
 
 
 def set_aside(plan: JobPlan) -> list[str]:
-    """What of the prices is not used: nothing of a flawless file, a line for each flaw of another."""
+    """Says which prices are not used: nothing for a flawless file, otherwise a line for each flaw."""
     return [*_rows_set_aside(plan.recording), *_markets_set_aside(plan)]
 
 
@@ -163,19 +165,19 @@ def _markets_set_aside(plan: JobPlan) -> list[str]:
 
 
 def _left_out(plan: JobPlan) -> list[str]:
-    """Markets that the job allows and the prices have, and no decision may weigh."""
+    """Returns markets that the job allows and the prices have, but decisions may not use."""
     return [
         str(market) for market in sorted(plan.recording.series.keys() - {t.market for t in plan.terms.spot})
     ]
 
 
 def _again(plan: JobPlan) -> str:
-    """How a start that follows from the clock is had again; nothing where it was named."""
+    """Says how to repeat a start that follows from the clock; nothing where it was named."""
     return f"; again with {_reproduce(plan)}" if plan.start_follows_clock else ""
 
 
 def start_told(plan: JobPlan) -> list[str]:
-    """The start that follows from the clock, and how to have it again; nothing where it was named."""
+    """Says when a start from the clock is, and how to repeat it; nothing where it was named."""
     if not plan.start_follows_clock:
         return []
     terms = plan.terms
@@ -183,9 +185,9 @@ def start_told(plan: JobPlan) -> list[str]:
 
 
 def _reproduce(plan: JobPlan) -> str:
-    """The options with which the same start is had again, whatever the clock says."""
+    """Returns the options that repeat the same start, whatever the clock says."""
     return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
 
 
 def _rate(price: UsdPerHour) -> str:
-    return f"${event_text.price(price)} per hour each"
+    return f"${event_text.format_price(price)} per hour each"

@@ -1,4 +1,4 @@
-"""Queues as people and programs see them: the plan, the list, the end, and the menu of policies."""
+"""Shows queues to people and programs: the plan, the list, the end, and the menu of policies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from spotctl.queue.spec import QueueSettings
 
 
 def _again(found: QueuePlan, settings: QueueSettings) -> str:
-    """How a start that follows from the clock is had again; nothing where it was named."""
+    """Says how to repeat a start that follows from the clock; nothing where it was named."""
     named = settings.options.prices.start is not None
     return "" if named else f"; again with --trace-start {format_instant(found.start)}"
 
 
 def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
-    """Says of which jobs bills would be too high, as prices pass faster than this computer computes."""
+    """Names jobs whose bills would be too high, because prices pass faster than this computer computes."""
     if settings.options.world is not WorldKind.LOCAL:
         return []
     jobs = {name: times for name, times in found.slower.items() if times > job_size.SLOWER}
@@ -47,14 +47,14 @@ def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
 
 
 def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
-    """What would be promised, and what the first round would give."""
+    """Draws what would be promised, and what the first round would give."""
     spec = settings.spec
-    budget = "none" if spec.budget is None else event_text.money(spec.budget)
+    budget = "none" if spec.budget is None else event_text.format_money(spec.budget)
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
         f"starts {format_instant(found.start)}, the prices' own time{_again(found, settings)}",
-        f"a round every {event_text.span(spec.round_s)}; budget {budget}",
+        f"a round every {event_text.format_span(spec.round_s)}; budget {budget}",
         f"machines at once: {_quotas(found, settings)}",
         f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
     ]
@@ -74,7 +74,9 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
             _lease(found, name),
             _share(found.first.shares.get(name)),
             _deadline(found, name),
-            "-" if (amount := found.admission.allowances.get(name)) is None else event_text.money(amount),
+            "-"
+            if (amount := found.admission.allowances.get(name)) is None
+            else event_text.format_money(amount),
         )
     for name in found.waiting:
         table.add_row(name, "waits", "-", f"after {', '.join(found.members[name].after)}", "-")
@@ -82,7 +84,7 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
 
 
 def _quotas(found: QueuePlan, settings: QueueSettings) -> str:
-    """Each quota, and what leases can be of where some of it is kept for promises."""
+    """Describes each quota, and what leases can have where promises reserve some of it."""
     told = []
     for pool, count in settings.spec.quotas.items():
         left = max(found.leasable[pool], 0)
@@ -91,7 +93,7 @@ def _quotas(found: QueuePlan, settings: QueueSettings) -> str:
 
 
 def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
-    """``spotctl.queue-plan/1``."""
+    """Builds the object for programs: ``spotctl.queue-plan/1``."""
     return {
         "schema": "spotctl.queue-plan/1",
         "queue": settings.spec.name,
@@ -135,7 +137,7 @@ def _deadline(found: QueuePlan, name: str) -> str:
     one = found.admission.judged[name]
     if one.terms.deadline_s is None:
         return "none"
-    limit = event_text.span(one.terms.deadline_s)
+    limit = event_text.format_span(one.terms.deadline_s)
     if one.is_promised:
         kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
         return f"{limit} is promised: {kept} on demand kept for it"
@@ -146,7 +148,7 @@ def _deadline(found: QueuePlan, name: str) -> str:
 
 
 def list_table(found: QueueStatus) -> RenderableType:
-    """A line for each job, then what went wrong with one, then the queue, then measured speeds."""
+    """Draws a line for each job, then failed jobs, then the queue, then measured speeds."""
     table = _table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
     for row in found.rows:
         served = row.served
@@ -157,7 +159,7 @@ def list_table(found: QueueStatus) -> RenderableType:
             f"{served.due / served.whole:.0%}" if served.whole else "-",
             "-" if row.lease is None else f"{_leased(row.lease)} until {format_instant(row.lease.until)}",
             "-" if row.done is None else f"{row.done:.0%}",
-            "?" if row.cost is None else event_text.money(row.cost),
+            "?" if row.cost is None else event_text.format_money(row.cost),
             _in_time(row),
             "-" if row.finish is None else format_instant(row.finish),
         )
@@ -168,8 +170,8 @@ def list_table(found: QueueStatus) -> RenderableType:
         for kind, rate in row.rates.items()
         if rate.source is Source.MEASURED
     ]
-    of = "" if found.budget is None else f" of {event_text.money(found.budget)}"
-    cost = f"{event_text.money(found.cost)}{of}"
+    of = "" if found.budget is None else f" of {event_text.format_money(found.budget)}"
+    cost = f"{event_text.format_money(found.cost)}{of}"
     foot = Text(f"{found.queue}, {found.policy}: {_STATUS[found.status]}; {cost}", style="bold")
     jobs = table if found.rows else Text("no jobs")
     return Group(jobs, *map(Text, wrong), foot, *(Text(line, style="dim") for line in shown))
@@ -184,7 +186,7 @@ _STATUS: Final = {
 
 
 def _in_time(row: JobStatus) -> str:
-    """What was promised of its deadline, and what became of it."""
+    """Describes what was promised of its deadline, and what became of it."""
     if row.kept is not None:
         return "kept" if row.kept else "missed"
     if row.deadline is None or row.exit_code is not None:
@@ -194,7 +196,7 @@ def _in_time(row: JobStatus) -> str:
 
 
 def listed(found: QueueStatus) -> dict[str, Any]:
-    """``spotctl.queue-list/1``."""
+    """Builds the object for programs: ``spotctl.queue-list/1``."""
     return {
         "schema": "spotctl.queue-list/1",
         "queue": found.queue,
@@ -244,7 +246,7 @@ def _lease_object(lease: Lease) -> dict[str, Any]:
 
 
 def _rates(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
-    """By instance type: what one machine does, how sure that is, and how it is known."""
+    """Returns by instance type what one machine does, how sure that is, and how it is known."""
     return {
         kind: {
             "core_seconds_per_second": round(rate.steps_per_s, 4),
@@ -256,7 +258,7 @@ def _rates(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
 
 
 def ended(final: Mapping[str, Any]) -> RenderableType:
-    """The table under which a queue ends."""
+    """Draws the table at the end of a queue."""
     table = _table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
     for job in final["jobs"]:
         if job["run"] is None:
@@ -266,7 +268,7 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         table.add_row(
             job["job"],
             _how(job),
-            event_text.span(job["sim_seconds"]),
+            event_text.format_span(job["sim_seconds"]),
             f"${job['cost']['total']}",
             "-" if baseline is None else f"${baseline}",
             str(job["evictions"]),
@@ -276,19 +278,21 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     saved = final["savings_fraction"]
     beside = f"; the cheaper way on demand ${cost['on_demand_baseline']}"
     rest_of = f", without ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
-    against = "" if saved is None else f"{beside}: {event_text.savings(saved)}{rest_of}"
+    against = "" if saved is None else f"{beside}: {event_text.format_savings(saved)}{rest_of}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
     waited = f", {held:.1f} s held for machines to be ready" if held else ""
-    took = f"{event_text.span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
+    took = f"{event_text.format_span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(event_text.NOMINAL, style="dim"))
 
 
 def _how(job: Mapping[str, Any]) -> str:
-    told = event_text.ending(job["state"], job["why"])
-    return told if job["died_of"] is None else f"{told}; {event_text.died_of(job['died_of'], job['job'])}"
+    told = event_text.describe_end(job["state"], job["why"])
+    return (
+        told if job["died_of"] is None else f"{told}; {event_text.describe_death(job['died_of'], job['job'])}"
+    )
 
 
 def _ended_in_time(job: Mapping[str, Any]) -> str:
@@ -312,7 +316,7 @@ def menu_table() -> Table:
 
 
 def menu() -> dict[str, Any]:
-    """``spotctl.policies/1``."""
+    """Builds the object for programs: ``spotctl.policies/1``."""
     return {
         "schema": "spotctl.policies/1",
         "policies": [{"name": o.name, "does": o.does, "parameters": dict(o.takes)} for o in MENU.values()],

@@ -1,4 +1,4 @@
-"""Current prices and histories, each with source and age, for people and for programs."""
+"""Shows current prices and histories, each with source and age, to people and to programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("time_utc", "cloud", "region", "zone", "instance_type", "pric
 
 
 def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
-    """A line for each market."""
+    """Draws a line for each market."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
     for title in ("$/h", "since", "age", "rows"):
@@ -33,7 +33,7 @@ def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
     for quote in quotes:
         table.add_row(
             str(quote.market),
-            "-" if quote.price is None else event_text.price(quote.price),
+            "-" if quote.price is None else event_text.format_price(quote.price),
             format_instant(quote.since),
             age(quote.age_s(now)),
             f"{quote.rows:,}",
@@ -44,10 +44,10 @@ def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
 
 
 def warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
-    """What to know of all of them."""
+    """Returns what to know about all of them."""
     if not quotes:
         return ["no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"]
-    stale = sum(quote.stale(now) for quote in quotes)
+    stale = sum(quote.is_stale(now) for quote in quotes)
     if not stale:
         return []
     return [f"stale: {stale} of {len(quotes)} prices are older than they should be; `spotctl prices fetch`"]
@@ -55,16 +55,16 @@ def warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
 
 def _remarks(quote: Quote, now: Instant) -> str:
     approximate = "times are approximate" if quote.approximate else ""
-    return "; ".join(filter(None, ("stale" if quote.stale(now) else "", quote.doubt, approximate)))
+    return "; ".join(filter(None, ("stale" if quote.is_stale(now) else "", quote.doubt, approximate)))
 
 
 def document(quotes: Sequence[Quote], now: Instant) -> dict[str, Any]:
-    """For programs: ``spotctl.prices.show/1``."""
+    """Builds the object for programs: ``spotctl.prices.show/1``."""
     return {"schema": "spotctl.prices.show/1", "prices": [fields(quote, now) for quote in quotes]}
 
 
 def fields(quote: Quote, now: Instant) -> dict[str, Any]:
-    """One quote as JSON."""
+    """Returns one quote for programs."""
     return {
         "cloud": quote.market.cloud,
         "region": quote.market.region,
@@ -74,7 +74,7 @@ def fields(quote: Quote, now: Instant) -> dict[str, Any]:
         "since": format_instant(quote.since),
         "observed": format_instant(quote.observed),
         "age_seconds": quote.age_s(now),
-        "stale": quote.stale(now),
+        "stale": quote.is_stale(now),
         "first": format_instant(quote.first),
         "rows": quote.rows,
         "source": quote.source,
@@ -89,7 +89,7 @@ def fields(quote: Quote, now: Instant) -> dict[str, Any]:
 
 
 def origin(quote: Quote, now: Instant) -> list[str]:
-    """Where a history is from, how old its end is, and what else to know."""
+    """Says where a history is from, how old its end is, and what else to know."""
     said = (
         f"{quote.market}: {quote.source}, a{'n' if quote.semantics[0] in 'aeiou' else ''} {quote.semantics}"
     )
@@ -101,29 +101,29 @@ def origin(quote: Quote, now: Instant) -> list[str]:
 
 
 def history(quote: Quote, steps: Series) -> RenderableType:
-    """Every step and how long it held; people can count days better than seconds."""
+    """Draws every step and how long it held; people count days better than seconds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("from (UTC)", no_wrap=True)
     for title in ("$/h", "for"):
         table.add_column(title, justify="right", no_wrap=True)
     ends = [*steps.times[1:].tolist(), max(quote.observed, *steps.times[-1:].tolist())]
     for begin, price, end in zip(steps.times.tolist(), steps.prices.tolist(), ends, strict=True):
-        table.add_row(format_instant(Instant(begin)), event_text.price(price), age(end - begin))
+        table.add_row(format_instant(Instant(begin)), event_text.format_price(price), age(end - begin))
     return table
 
 
 def history_text(quote: Quote, steps: Series, form: ReportFormat, now: Instant) -> str:
-    """As CSV, or as one JSON object: ``spotctl.prices.history/1``."""
+    """Writes CSV, or one JSON object: ``spotctl.prices.history/1``."""
     rows = list(_steps(steps))
     if form is ReportFormat.JSON:
         listed = [{"time": at, "price": f"{price:.6f}"} for at, price in rows]
         about = {"schema": "spotctl.prices.history/1", **fields(quote, now)}
-        return json_lines.document({**about, "steps": listed})
+        return json_lines.to_document({**about, "steps": listed})
     market, text = quote.market, io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     names = (market.cloud, market.region, market.zone, market.instance_type)
-    writer.writerows((at, *names, event_text.price(price), quote.source) for at, price in rows)
+    writer.writerows((at, *names, event_text.format_price(price), quote.source) for at, price in rows)
     return text.getvalue().rstrip("\n")
 
 

@@ -1,4 +1,4 @@
-"""The report: as a table for people, as CSV, as JSON."""
+"""Shows the report: as a table for people, as CSV, as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pricing_data.model.units import HOUR_S, MicroUsd, format_micros
 from spotctl.cli.format import amounts, json_lines
-from spotctl.cli.format.text_tables import Rows
+from spotctl.cli.format.text_tables import TextTable
 from spotctl.report.groupings import Grouping
 from spotctl.report.groups import Group, Summaries, group_all, group_runs, time_zone
 from spotctl.report.summary import MONEY
@@ -17,12 +17,12 @@ from spotctl.report.summary import MONEY
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Summaries, by: Grouping) -> Rows:
-    """For people: hours, and dollars to the last digit so that rows add up, with the total below."""
+def table(runs: Summaries, by: Grouping) -> TextTable:
+    """Builds the table for people: hours, and dollars to the last digit so that rows add up to the total."""
     whole = group_all(runs)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
     compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
-    return Rows(
+    return TextTable(
         titles=(by.value, *titles, *compared),
         rows=[_cells(group) for group in group_runs(runs, by)],
         left=1,
@@ -35,7 +35,7 @@ def table(runs: Summaries, by: Grouping) -> Rows:
 
 
 def _zone(runs: Summaries, by: Grouping) -> list[str]:
-    """Which days are meant."""
+    """Says which days are meant."""
     zone = _time_zone(runs)
     if by not in (Grouping.DAY, Grouping.MONTH) or zone is None:
         return []
@@ -43,24 +43,27 @@ def _zone(runs: Summaries, by: Grouping) -> list[str]:
 
 
 def _time_zone(runs: Summaries) -> str | None:
-    """In which the newest run began."""
+    """Returns the time zone in which the newest run began."""
     return time_zone(max(run.began for run in runs.values())) if runs else None
 
 
 def _uncompared(whole: Group) -> list[str]:
-    """What was paid that no savings are counted on, by reason."""
+    """Says what was paid without savings counted on it, by reason."""
     lines = []
     for reason, count in Counter(whole.uncompared_runs.values()).items():
         runs = [run for run, why in whole.uncompared_runs.items() if why == reason]
         named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if count > _RUNS_NAMED else "")
-        lines.append(f"  {amounts.counted(count, 'run')}: {reason}: {named}")
+        lines.append(f"  {amounts.count_noun(count, 'run')}: {reason}: {named}")
     if not lines:
         return []
-    return [f"saved: without {amounts.exact(whole.uncompared)}, which is cost without a saving:", *lines]
+    return [
+        f"saved: without {amounts.format_exact(whole.uncompared)}, which is cost without a saving:",
+        *lines,
+    ]
 
 
 def _open(whole: Group) -> list[str]:
-    """What to know of a sum that is none yet."""
+    """Says what to know of a sum that is not final yet."""
     if not whole.unfinished:
         return []
     have = "1 run has" if whole.unfinished == 1 else f"{whole.unfinished} runs have"
@@ -68,12 +71,12 @@ def _open(whole: Group) -> list[str]:
 
 
 def plain_table(runs: Summaries, by: Grouping) -> str:
-    """``table`` as text."""
-    return table(runs, by).text()
+    """Writes ``table`` as text."""
+    return table(runs, by).to_text()
 
 
 def rows_csv(runs: Summaries, by: Grouping) -> str:
-    """One line a group, no total: whoever reads it can add."""
+    """Writes one line per group, without a total: readers can add."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(_fields(group_all(runs), by)), lineterminator="\n")
     writer.writeheader()
@@ -82,10 +85,10 @@ def rows_csv(runs: Summaries, by: Grouping) -> str:
 
 
 def document(runs: Summaries, by: Grouping) -> str:
-    """One JSON object."""
+    """Writes one JSON object."""
     rows = [_fields(group, by) for group in group_runs(runs, by)]
     whole = group_all(runs)
-    return json_lines.document(
+    return json_lines.to_document(
         {
             "schema": "spotctl.report/1",
             "by": by.value,
@@ -126,7 +129,8 @@ def _fields(group: Group, by: Grouping) -> dict[str, Any]:
 def _cells(group: Group) -> tuple[str, ...]:
     hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
     sums = (
-        amounts.exact(a) for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
+        amounts.format_exact(a)
+        for a in (group.spot, group.on_demand, group.egress, group.total, group.refunded)
     )
     return (
         group.key,
@@ -143,13 +147,13 @@ def _cells(group: Group) -> tuple[str, ...]:
 
 
 def _redone(group: Group) -> str:
-    """Clocks and steps, and for how long programs ran for nothing."""
+    """Formats clocks and steps, and how long programs ran in vain."""
     if group.clocks_redone is None:
         return "-"
     return f"{group.clocks_redone}" + (
-        f" + {amounts.span(group.seconds_redone)}" if group.seconds_redone else ""
+        f" + {amounts.format_span(group.seconds_redone)}" if group.seconds_redone else ""
     )
 
 
 def _or_dash(amount: MicroUsd | None) -> str:
-    return "-" if amount is None else amounts.exact(amount)
+    return "-" if amount is None else amounts.format_exact(amount)

@@ -1,4 +1,4 @@
-"""Runs as ``status`` and ``wait`` show them: a line each, or JSON. Imports nothing that decides."""
+"""Shows runs like ``status`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any, Final
 
 from pricing_data.model.units import MicroUsd
 from spotctl.cli.format import amounts
-from spotctl.cli.format.text_tables import Rows
+from spotctl.cli.format.text_tables import TextTable
 from spotctl.records.run import Run, replay_runs
 from spotctl.records.run_history import UNATTENDED
 from spotctl.report.summary import RunSummary
 
 _UNATTENDED: Final = 1
-"""Exit code for a run that never ended, and that no process looks after now."""
+"""Exit code for a run that never ended, and that no process drives now."""
 
 
 def none_yet() -> str:
-    """What to say where there are no runs; whoever replayed some is told where they are."""
+    """Says that there are no runs, and where replays are, if there are any."""
     told = "no runs yet; `spotctl launch JOB.yaml` begins one"
     kept = replay_runs()
     return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.list_runs() else told
 
 
-def table(runs: Mapping[Run, RunSummary]) -> Rows:
-    """A line for each."""
+def table(runs: Mapping[Run, RunSummary]) -> TextTable:
+    """Builds a table with a line for each run."""
     figures = ("stage", "machines", "progress", "objective", "cost", "saved", "evictions")
     cells = [_cells(run, summary) for run, summary in runs.items()]
-    return Rows(("job", "run", "state", *figures), cells, left=3)
+    return TextTable(("job", "run", "state", *figures), cells, left=3)
 
 
 def status(runs: Iterable[RunSummary]) -> dict[str, Any]:
-    """For programs: ``spotctl.status/1``."""
+    """Builds the object for programs: ``spotctl.status/1``."""
     return {"schema": "spotctl.status/1", "runs": [dict(summary.status) for summary in runs]}
 
 
 def exit_code(summary: RunSummary) -> int:
-    """What ``launch`` ended with."""
+    """Returns the exit code that ``launch`` ended with."""
     code = summary.status["exit_code"]
     return _UNATTENDED if code is None else int(code)
 
 
 def _doing(found: Mapping[str, Any]) -> str:
-    """What it does or came to, and whether that is without a terminal."""
+    """Describes what a run does or came to, and whether that is without a terminal."""
     goes_on = found["exit_code"] is None and found["state"] != UNATTENDED
     return f"{found['state']}, detached" if found["background"] and goes_on else str(found["state"])
 
@@ -58,7 +58,7 @@ def _cells(run: Run, summary: RunSummary) -> tuple[str, ...]:
         str(sum(len(allocation["instances"]) for allocation in found["footprint"])),
         summary.progress,
         "-" if objective is None else f"{objective:.6g}",
-        amounts.money(MicroUsd(summary.total)),
+        amounts.format_money(MicroUsd(summary.total)),
         "-" if savings is None else f"{savings:.1%}",
         str(found["evictions"]),
     )

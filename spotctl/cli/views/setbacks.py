@@ -14,13 +14,13 @@ _HARDLY_EVER: Final = 1000
 
 
 def warnings(plan: JobPlan) -> list[str]:
-    """Returns lines about a command that keeps nothing, or needs longer to begin than machines last."""
+    """Warns of a command that keeps nothing, or needs longer to begin than machines last."""
     found = plan.setbacks
     if found is None:
         return []
     lines = []
     if found.too_short_lived:
-        lasts, needs = event_text.span(found.life_s), event_text.span(found.setup_s)
+        lasts, needs = event_text.format_span(found.life_s), event_text.format_span(found.setup_s)
         lines += [
             f"most of the time would go into beginning: a machine is expected to last {lasts}, and takes",
             f"  {needs} to boot and begin (local.boot, scaling.sigma, checkpoint.restart);",
@@ -42,25 +42,27 @@ def warnings(plan: JobPlan) -> list[str]:
 
 
 def _expected(found: Setbacks) -> str:
-    lasts = f"a machine is expected to last {event_text.span(found.life_s)}"
+    lasts = f"a machine is expected to last {event_text.format_span(found.life_s)}"
     if found.evictions is None or found.anew_s is None or found.anew_cost is None:
         return lasts
     if found.evictions > _HARDLY_EVER:
         return f"{lasts}, so it would hardly ever end"
-    takes = f"{event_text.span(found.anew_s)} and {event_text.money(to_micros(found.anew_cost))}"
+    takes = (
+        f"{event_text.format_span(found.anew_s)} and {event_text.format_money(to_micros(found.anew_cost))}"
+    )
     return f"{lasts}, so expected are {found.evictions:.1f} evictions, {takes}"
 
 
 def fields(found: Setbacks | None) -> dict[str, Any] | None:
-    """Returns the same for programs; None of an elastic job."""
+    """Returns the same for programs; None for an elastic job."""
     if found is None:
         return None
     return {
         "keeps_checkpoints": found.keeps,
-        "life_seconds": event_text.finite(found.life_s),
+        "life_seconds": event_text.finite_or_none(found.life_s),
         "setup_seconds": found.setup_s,
         "too_short_lived": found.too_short_lived,
-        "evictions_if_anew": None if found.evictions is None else event_text.finite(found.evictions),
-        "seconds_if_anew": None if found.anew_s is None else event_text.finite(found.anew_s),
-        "cost_if_anew": None if found.anew_cost is None else event_text.estimate(found.anew_cost),
+        "evictions_if_anew": None if found.evictions is None else event_text.finite_or_none(found.evictions),
+        "seconds_if_anew": None if found.anew_s is None else event_text.finite_or_none(found.anew_s),
+        "cost_if_anew": None if found.anew_cost is None else event_text.format_estimate(found.anew_cost),
     }

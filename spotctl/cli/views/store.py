@@ -1,4 +1,4 @@
-"""The state of the price store, for people and for programs."""
+"""Shows the state of the price store, to people and to programs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.findings import StoreFinding
 from spotctl.cli.format import json_lines
 from spotctl.cli.views.advice import age
-from spotctl.prices.store_status import Corner, Standing
+from spotctl.prices.store_status import RegionStatus, StoreStatus
 
 NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
 
 
-def is_empty(found: Standing) -> bool:
-    """Whether the store has nothing at all."""
+def is_empty(found: StoreStatus) -> bool:
+    """Tells whether the store has nothing at all."""
     return not (found.corners or found.findings or found.probes or found.lifetimes)
 
 
-def picture(found: Standing, now: Instant) -> RenderableType:
-    """Regions, then who is believed where several speak, then findings."""
+def picture(found: StoreStatus, now: Instant) -> RenderableType:
+    """Draws regions, then which of several sources is believed, then findings."""
     seen = found.probes + found.lifetimes
     parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(NOTHING)]
     if found.rates:
@@ -40,12 +40,12 @@ def picture(found: Standing, now: Instant) -> RenderableType:
             Text(f"{d.markets:,} markets: {d.believed}, then {', '.join(d.others)}") for d in found.disputes
         ]
     if found.findings:
-        parts += [Text(""), Text(f"findings; {found.quarantined:,} rows in quarantine", "bold")]
+        parts += [Text(""), Text(f"findings; {found.quarantined_rows:,} rows in quarantine", "bold")]
         parts += [Text(line) for finding in found.findings for line in _lines(finding)]
     return Group(*parts)
 
 
-def _corners(found: Standing, now: Instant) -> Table:
+def _corners(found: StoreStatus, now: Instant) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("cloud", "region"):
         table.add_column(title, no_wrap=True)
@@ -67,7 +67,7 @@ def _corners(found: Standing, now: Instant) -> Table:
     return table
 
 
-def _sources(corner: Corner) -> Iterator[str]:
+def _sources(corner: RegionStatus) -> Iterator[str]:
     for source, markets in corner.believed:
         yield source if len(corner.believed) == 1 else f"{source} ({markets:,})"
     if corner.gone:
@@ -83,23 +83,23 @@ def _lines(finding: StoreFinding) -> Iterator[str]:
         yield f"    {example}"
 
 
-def document(found: Standing, now: Instant) -> dict[str, Any]:
-    """For programs: ``spotctl.prices.status/1``."""
+def document(found: StoreStatus, now: Instant) -> dict[str, Any]:
+    """Builds the object for programs: ``spotctl.prices.status/1``."""
     return {
         "schema": "spotctl.prices.status/1",
         "regions": [
             {
-                **json_lines.public(corner),
+                **json_lines.to_public(corner),
                 "age_seconds": max(now - corner.observed, 0),
                 "believed": [{"source": name, "markets": count} for name, count in corner.believed],
             }
             for corner in found.corners
         ],
-        "disputes": [json_lines.public(dispute) for dispute in found.disputes],
+        "disputes": [json_lines.to_public(dispute) for dispute in found.disputes],
         "eviction_rates": found.rates,
         "probes": found.probes,
         "lifetimes": found.lifetimes,
-        "quarantined": found.quarantined,
+        "quarantined": found.quarantined_rows,
         "findings": [
             {
                 "source": finding.source,

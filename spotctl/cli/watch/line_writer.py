@@ -13,7 +13,7 @@ from spotctl.errors import Interrupted
 Write = Callable[[str], None]
 
 
-class Lines:
+class LineWriter:
     """Writes lines one after the other, in a thread that lives while there are any.
 
     Entered with ``with``. At its end the run is over, and may wait for its readers, until Ctrl-C. While lines
@@ -35,12 +35,12 @@ class Lines:
         """Writes what was held back. Harmless when repeated."""
         self._writes.set()
 
-    def put(self, write: Write, line: str) -> None:
+    def put_line(self, write: Write, line: str) -> None:
         """Queues ``line`` for ``write``, after all earlier ones. Returns at once."""
         with self._lock:
             self._waiting.append((write, line))
             if self._thread is None:
-                self._thread = Thread(target=self._write, name="lines", daemon=True)
+                self._thread = Thread(target=self._write_lines, name="lines", daemon=True)
                 self._thread.start()
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Lines:
         except KeyboardInterrupt:
             raise Interrupted("the run is over; nobody has read all that was told of it") from None
 
-    def _write(self) -> None:
+    def _write_lines(self) -> None:
         while True:
             self._writes.wait()
             with self._lock:

@@ -58,44 +58,47 @@ class LiveView:
     """What becomes of a run without a driver; empty where it has one."""
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [_header(self), _footprint(self), _title(""), _facts(self)]
+        parts: list[RenderableType] = [
+            _draw_header(self),
+            _draw_footprint(self),
+            _draw_title(""),
+            _draw_facts(self),
+        ]
         if self.happened:
-            parts.append(_happened(self.happened))
+            parts.append(_draw_happened(self.happened))
         return Group(*parts)
 
 
-def cost(money: RunAccount) -> str:
+def describe_cost(money: RunAccount) -> str:
     """Says what a run cost so far, beside the cost of the same work on demand."""
-    spent = event_text.money(money.spending.total)
+    spent = event_text.format_money(money.spending.total)
     if money.spending.refunded:
-        spent += (
-            f" ({event_text.money(money.spending.refunded)} came back for hours in which machines were taken)"
-        )
+        spent += f" ({event_text.format_money(money.spending.refunded)} came back for hours in which machines were taken)"
     if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     ways = ", ".join(
-        f"{event_text.money(rental.cost)} {event_text.BESIDE[name]}"
+        f"{event_text.format_money(rental.cost)} {event_text.BESIDE[name]}"
         for name, rental in money.baselines.by_name.items()
     )
     if money.savings is None:
         return f"{spent}; the same work: {ways}"
-    return f"{spent}, {event_text.savings(money.savings)}; the same work: {ways}"
+    return f"{spent}, {event_text.format_savings(money.savings)}; the same work: {ways}"
 
 
-def planned(start: Instant, plan: Expectation) -> str:
+def describe_plan(start: Instant, plan: Expectation) -> str:
     """Says what the launch plan forecast."""
     by = format_instant(seconds_after(start, plan.seconds))
-    return f"{event_text.money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
+    return f"{event_text.format_money(plan.cost)} by {by}, {plan.evictions:.1f} evictions"
 
 
-def _header(view: LiveView) -> RenderableType:
+def _draw_header(view: LiveView) -> RenderableType:
     terms = view.state.terms
     told = ", ".join(filter(None, (terms.prices, view.pace, f"{terms.rules.name} rules")))
     when = Text(f"nominal time {format_instant(view.now)}, run {terms.run}", style="dim")
     return Group(Text.assemble((terms.job, "bold"), f"  prices: {told}"), when)
 
 
-def _footprint(view: LiveView) -> RenderableType:
+def _draw_footprint(view: LiveView) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title in ("", "market"):
         table.add_column(title, no_wrap=True)
@@ -104,19 +107,19 @@ def _footprint(view: LiveView) -> RenderableType:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for allocation in view.state.allocations.values():
-        if _counts(view.state, allocation):
-            table.add_row(*_row(view, allocation))
+        if _has_machines(view.state, allocation):
+            table.add_row(*_allocation_row(view, allocation))
     shown = table if table.row_count else Text("no machines", style="dim")
-    return Group(_title("footprint"), shown)
+    return Group(_draw_title("footprint"), shown)
 
 
-def _counts(state: State, allocation: Allocation) -> bool:
+def _has_machines(state: State, allocation: Allocation) -> bool:
     """Tells whether an allocation has machines, or may still get them."""
     waiting = allocation.refused is None and not allocation.instances
     return waiting or any(instance.is_live for instance in state.instances_of(allocation.name))
 
 
-def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
+def _allocation_row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
     state = view.state
     live = [instance for instance in state.instances_of(allocation.name) if instance.is_live]
     now = (
@@ -128,42 +131,42 @@ def _row(view: LiveView, allocation: Allocation) -> tuple[Text, ...]:
         Text(allocation.name),
         Text(str(allocation.market)),
         Text(str(len(live) or allocation.count)),
-        Text("-" if allocation.bid is None else event_text.price(allocation.bid)),
-        Text("?" if now is None else event_text.price(now)),
-        Text(_billing(view, allocation, live)),
+        Text("-" if allocation.bid is None else event_text.format_price(allocation.bid)),
+        Text("?" if now is None else event_text.format_price(now)),
+        Text(_describe_billing(view, allocation, live)),
         Text("-" if allocation.beta is None else f"{allocation.beta:.3f}"),
-        _standing(allocation, live),
+        _describe_instances(allocation, live),
     )
 
 
-def _billing(view: LiveView, allocation: Allocation, live: list[Instance]) -> str:
+def _describe_billing(view: LiveView, allocation: Allocation, live: list[Instance]) -> str:
     """Says what is left of the paid hour; how long it runs where seconds are billed."""
     state, began = view.state, [i.running_at for i in live if i.running_at is not None]
     if not began:
         return "-"
     if state.terms.rules.quantum_s >= HOUR_S:
-        return event_text.span(state.hour_ends(allocation) - view.now)
-    return event_text.span(view.now - min(began))
+        return event_text.format_span(state.hour_ends(allocation) - view.now)
+    return event_text.format_span(view.now - min(began))
 
 
-def _standing(allocation: Allocation, live: list[Instance]) -> Text:
+def _describe_instances(allocation: Allocation, live: list[Instance]) -> Text:
     if not live:
         return Text("requested", style="yellow")
     lives = Counter(instance.life for instance in live)
     standing = Text(", ").join(Text(f"{n} {life}", style=_STYLES.get(life, "")) for life, n in lives.items())
     ends = [instance.ends_at for instance in live if instance.ends_at is not None]
     if ends:
-        standing.append(f", gone {event_text.moment(min(ends))}")
+        standing.append(f", gone {event_text.format_moment(min(ends))}")
     return standing.append(", on-demand") if allocation.bid is None else standing
 
 
-def _facts(view: LiveView) -> RenderableType:
+def _draw_facts(view: LiveView) -> RenderableType:
     state = view.state
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("stage", Text(_stage(state)))
-    grid.add_row("progress", _progress(state))
+    grid.add_row("stage", Text(_describe_stage(state)))
+    grid.add_row("progress", _draw_progress(state))
     if state.checkpoint is not None:
         clock, folder = state.checkpoint
         grid.add_row("checkpoint", Text(f"{event_text.progress_unit(state.terms)} {clock} in {folder}"))
@@ -173,17 +176,17 @@ def _facts(view: LiveView) -> RenderableType:
         grid.add_row("unattended", Text(view.driver))
     for wait in view.waits:
         grid.add_row("waiting for", Text(wait))
-    grid.add_row("objective", Text(objective(state)))
-    grid.add_row("cost so far", Text(cost(build_account(state))))
+    grid.add_row("objective", Text(describe_objective(state)))
+    grid.add_row("cost so far", Text(describe_cost(build_account(state))))
     if state.terms.expected is not None:
-        grid.add_row("planned", Text(planned(state.terms.start, state.terms.expected)))
+        grid.add_row("planned", Text(describe_plan(state.terms.start, state.terms.expected)))
     why = state.last_decision.why if state.last_decision else "none yet"
     grid.add_row("last decision", Text(why))
     grid.add_row("next decision", Text(_next_decision(view)))
     return grid
 
 
-def _stage(state: State) -> str:
+def _describe_stage(state: State) -> str:
     doing = _PHASES.get(state.phase)
     if state.phase is Phase.STARTING and not state.allocations:
         return "getting its input ready"
@@ -192,12 +195,12 @@ def _stage(state: State) -> str:
     return doing if doing else f"{state.stage}: {event_text.STAGES[state.stage]}"
 
 
-def _progress(state: State) -> RenderableType:
-    share = done(state)
+def _draw_progress(state: State) -> RenderableType:
+    share = done_fraction(state)
     row = Table.grid(padding=(0, 2))
     redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
-    redone += f", {event_text.span(state.seconds_redone)} done again" if state.seconds_redone else ""
-    again = f", begun again {event_text.times(state.restarts)}" if state.restarts else ""
+    redone += f", {event_text.format_span(state.seconds_redone)} done again" if state.seconds_redone else ""
+    again = f", begun again {event_text.format_times(state.restarts)}" if state.restarts else ""
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
         Text(f"{describe_progress(state)}{redone}{again}"),
@@ -205,7 +208,7 @@ def _progress(state: State) -> RenderableType:
     return row
 
 
-def done(state: State) -> float | None:
+def done_fraction(state: State) -> float | None:
     """Returns the share of the job that is done, in [0, 1]; None where only convergence will tell."""
     stop, started = state.terms.stop, state.training_started_at
     shares = []
@@ -216,7 +219,7 @@ def done(state: State) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def objective(state: State) -> str:
+def describe_objective(state: State) -> str:
     """Says the last objective that training reported."""
     if state.objective is None:
         return "none reported yet"
@@ -227,16 +230,16 @@ def _next_decision(view: LiveView) -> str:
     at = view.state.decide_from
     if view.state.phase is not Phase.TRAINING or at is None:
         return "none: no machine is being looked for now"
-    return f"in {event_text.span(at - view.now)}"
+    return f"in {event_text.format_span(at - view.now)}"
 
 
-def _happened(happened: tuple[tuple[Instant, str], ...]) -> RenderableType:
+def _draw_happened(happened: tuple[tuple[Instant, str], ...]) -> RenderableType:
     lines = Text("\n").join(
-        Text.assemble((event_text.moment(at), "dim"), " ", sentence)
+        Text.assemble((event_text.format_moment(at), "dim"), " ", sentence)
         for at, sentence in happened[-HAPPENED_ROWS:]
     )
-    return Group(_title("what happened"), lines)
+    return Group(_draw_title("what happened"), lines)
 
 
-def _title(text: str) -> Rule:
+def _draw_title(text: str) -> Rule:
     return Rule(text, align="left", style="dim")

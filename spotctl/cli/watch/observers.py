@@ -18,9 +18,15 @@ from rich.live import Live
 from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, format_instant
 from spotctl.cli.format import event_text, json_lines, output
-from spotctl.cli.watch.line_writer import Lines
-from spotctl.cli.watch.live_view import HAPPENED_ROWS, LiveView, describe_progress, done, objective
-from spotctl.cli.watch.run_status import waiting
+from spotctl.cli.watch.line_writer import LineWriter
+from spotctl.cli.watch.live_view import (
+    HAPPENED_ROWS,
+    LiveView,
+    describe_objective,
+    describe_progress,
+    done_fraction,
+)
+from spotctl.cli.watch.run_status import describe_waits
 from spotctl.control.entries import Entry, Granted, ObjectiveReported, Progressed
 from spotctl.control.state import State
 from spotctl.records import background
@@ -44,7 +50,7 @@ _LINES_OF_PROGRESS: Final = 10
 """How often a log tells of mere progress, in a whole run."""
 
 
-class _Plain(Lines):
+class _LineObserver(LineWriter):
     """Writes lines of a run that may have a terminal.
 
     ``front``: the process in front of it there. ``detaches``: the run goes on without a terminal as soon as
@@ -60,24 +66,24 @@ class _Plain(Lines):
         if detaches:
             self.hold_back()
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         if why == LEFT and self._run is not None:
-            output.note(how_to_follow(self._run))
-        _leave(self._run, self._front, why)
+            output.write_note(how_to_follow(self._run))
+        _leave_terminal(self._run, self._front, why)
         self.go_on()
 
-    def _detach(self, entry: Entry) -> None:
+    def _detach_if_due(self, entry: Entry) -> None:
         if not (self._detaches and isinstance(entry, Granted) and self._run is not None):
             return
         self._detaches = False
         self._tell_detached(self._run)
-        _leave(self._run, self._front, DETACHED)
+        _leave_terminal(self._run, self._front, DETACHED)
         self.go_on()
 
     def _tell_detached(self, run: Run) -> None:
-        output.note(how_to_follow(run))
+        output.write_note(how_to_follow(run))
 
-    def watch(self, run: Run) -> None:
+    def watch_run(self, run: Run) -> None:
         """Watches that run, without a word about it."""
         self._run = run
 
@@ -88,7 +94,7 @@ class _Plain(Lines):
         self.go_on()
 
 
-class JsonLines(_Plain):
+class RunJsonLines(_LineObserver):
     """Writes one line per entry, for programs."""
 
     def on_start(self, run: Run, recording: Recording) -> None:
@@ -99,19 +105,19 @@ class JsonLines(_Plain):
         """Does nothing: only entries are written."""
 
     def on_entry(self, _: State, entry: Entry) -> None:
-        self._detach(entry)
-        self.put(output.event, json_lines.event(entry))
+        self._detach_if_due(entry)
+        self.put_line(output.write_event, json_lines.event_line(entry))
 
     def _tell_detached(self, run: Run) -> None:
         log = str(background.log_of(run))
         detached = {"schema": "spotctl.detached/1", "job": run.name, "run": run.id, "log": log}
-        output.event(json_lines.line(detached))
+        output.write_event(json_lines.object_line(detached))
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
 
 
-class LogLines(_Plain):
+class RunLogLines(_LineObserver):
     """Writes for logs, pipes and plain terminals: one line per notable event, and a few of progress."""
 
     def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:
@@ -120,31 +126,31 @@ class LogLines(_Plain):
 
     def on_start(self, run: Run, recording: Recording) -> None:
         self._run = run
-        self.put(output.note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
+        self.put_line(output.write_note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
 
     def tick(self, now: Instant) -> None:
         """Does nothing: only events are written."""
 
     def on_entry(self, state: State, entry: Entry) -> None:
-        self._detach(entry)
-        said = event_text.sentence(state, entry) or self._progress(state, entry)
+        self._detach_if_due(entry)
+        said = event_text.describe_entry(state, entry) or self._describe_progress(state, entry)
         if said is not None:
-            self.put(output.note, f"{format_instant(entry.at)} {said}")
+            self.put_line(output.write_note, f"{format_instant(entry.at)} {said}")
 
-    def _progress(self, state: State, entry: Entry) -> str | None:
-        reached = int((done(state) or 0.0) * _LINES_OF_PROGRESS)
+    def _describe_progress(self, state: State, entry: Entry) -> str | None:
+        reached = int((done_fraction(state) or 0.0) * _LINES_OF_PROGRESS)
         if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
             return None
         self._told = reached
         return (
             describe_progress(state)
             if state.objective is None
-            else f"{describe_progress(state)}, objective {objective(state)}"
+            else f"{describe_progress(state)}, objective {describe_objective(state)}"
         )
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         self.hold_back()
-        answer = _asked(self._front, withdrawn)
+        answer = _ask_user(self._front, withdrawn)
         self.go_on()
         return answer
 
@@ -158,7 +164,7 @@ class Screen:
     def __init__(self, pace: str, front: Front | None = None) -> None:
         self._pace = pace
         self._front = front
-        self._lines = LogLines(front)
+        self._lines = RunLogLines(front)
         self._left = False
         self._drawing = Lock()
         self._happened: deque[tuple[Instant, str]] = deque(maxlen=HAPPENED_ROWS)
@@ -170,7 +176,7 @@ class Screen:
 
     def _new_live(self) -> Live:
         return Live(
-            console=output.canvas(),
+            console=output.stderr_console(),
             get_renderable=lambda: self._view or "starting",
             refresh_per_second=_REDRAWS_PER_S,
         )
@@ -189,13 +195,13 @@ class Screen:
     def on_start(self, run: Run, recording: Recording) -> None:
         """Notes the run; the first entry gives the view's header."""
         self._run = run
-        self._lines.watch(run)
+        self._lines.watch_run(run)
 
     def on_entry(self, state: State, entry: Entry) -> None:
         if self._left:
             self._lines.on_entry(state, entry)
             return
-        said = event_text.sentence(state, entry)
+        said = event_text.describe_entry(state, entry)
         if said is not None:
             self._happened.append((entry.at, said))
         self._view = LiveView(state, state.now, self._pace, tuple(self._happened), self._waits)
@@ -210,21 +216,21 @@ class Screen:
             return
         if self._run is not None and stopwatch() >= self._look_at:
             self._look_at = stopwatch() + _LOOK_EVERY_S
-            self._waits = waiting(self._run, self._view.state)
+            self._waits = describe_waits(self._run, self._view.state)
         self._view = replace(self._view, now=now, waits=self._waits)
 
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         self.suspend()
-        answer = _asked(self._front, withdrawn)
+        answer = _ask_user(self._front, withdrawn)
         if not (answer == "detach" or withdrawn.is_set()):
             self.resume()
         return answer
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         """Sends all further output to the run's log, in lines."""
         self._left = True
         self.suspend()
-        self._lines.leave(why)
+        self._lines.leave_terminal(why)
 
     def suspend(self) -> None:
         """Stops drawing. The old view stays on the screen; a new one would draw over it."""
@@ -239,12 +245,12 @@ class Screen:
                 self._live.start()
 
 
-def _asked(front: Front | None, withdrawn: Event) -> Answer:
+def _ask_user(front: Front | None, withdrawn: Event) -> Answer:
     """Asks a person who pressed Ctrl-C; without one, or without an answer, returns a graceful cancel."""
     if not output.can_ask():
         return "cancel"
     offered = {key: meaning for key, meaning in _MEANINGS.items() if front is not None or key != "l"}
-    return _ANSWERS.get(output.choose(_QUESTION, offered, withdrawn), "cancel")
+    return _ANSWERS.get(output.ask_choice(_QUESTION, offered, withdrawn), "cancel")
 
 
 def how_to_follow(run: Run) -> str:
@@ -256,7 +262,7 @@ def how_to_follow(run: Run) -> str:
     )
 
 
-def _leave(run: Run | None, front: Front | None, why: str) -> None:
+def _leave_terminal(run: Run | None, front: Front | None, why: str) -> None:
     """Goes on without a terminal. A reader of its output may wait for a detached run."""
     if why == CLOSED and front is not None and front.is_gone:
         why = KILLED

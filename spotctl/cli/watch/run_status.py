@@ -5,7 +5,7 @@ from __future__ import annotations
 from agileml.node.agent.watchdog import RecordedStall
 from pricing_data.model.units import format_instant
 from spotctl.cli.format import event_text
-from spotctl.cli.format.run_logs import Story
+from spotctl.cli.format.run_logs import RunStory
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.control.state import State
 from spotctl.records import background
@@ -13,13 +13,13 @@ from spotctl.records.run import Run
 from spotctl.records.run_history import died_of, lease_ends, waited_s, waits_of
 
 
-def picture(run: Run) -> LiveView:
+def draw_run(run: Run) -> LiveView:
     """Returns the live view of one run, as of its last entry."""
-    story = Story(run)
-    happened = tuple(story.news())
+    story = RunStory(run)
+    happened = tuple(story.new_sentences())
     if (cause := died_of(run, story.state)) is not None:
-        happened = (*happened, (story.state.now, event_text.died_of(cause, run.name)))
-    waits, terminal = waiting(run, story.state), _without_terminal(run, story.state)
+        happened = (*happened, (story.state.now, event_text.describe_death(cause, run.name)))
+    waits, terminal = describe_waits(run, story.state), _without_terminal(run, story.state)
     return LiveView(
         story.state, story.state.now, "", happened, waits, terminal, _without_driver(run, story.state)
     )
@@ -40,11 +40,11 @@ def _without_terminal(run: Run, state: State) -> str:
     return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
 
 
-def waiting(run: Run, state: State) -> tuple[str, ...]:
+def describe_waits(run: Run, state: State) -> tuple[str, ...]:
     """Says which process takes longer than ever over what."""
-    return tuple(map(_told, waits_of(run, state)))
+    return tuple(map(_describe_wait, waits_of(run, state)))
 
 
-def _told(wait: RecordedStall) -> str:
-    so_long = event_text.span(int(waited_s(wait)))
+def _describe_wait(wait: RecordedStall) -> str:
+    so_long = event_text.format_span(int(waited_s(wait)))
     return f"the {wait.process} of {wait.machine}, for {so_long} of real time: {wait.what}"

@@ -56,7 +56,7 @@ class _QueueInterruptHandler:
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         return "cancel"
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         """Does nothing: the queue has the terminal."""
 
     def suspend(self) -> None:

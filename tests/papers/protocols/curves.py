@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from spotctl.charts.drawing import WIDTH, Drawing, Line, Mark, Point, Text
-from spotctl.charts.png import png
+from spotctl.charts.png import to_png
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 70, 220, 40, 60
@@ -33,4 +33,4 @@ def picture(title: str, across: str, up: str, curves: Mapping[str, Sequence[Poin
         colour = _COLOURS[number % len(_COLOURS)]
         marks.append(Line(tuple(place(point) for point in sorted(points)), colour, 2.0))
         marks.append(Text(WIDTH - _RIGHT + 16, _TOP + 12 + 20 * number, name, colour=colour))
-    return png(Drawing(_HEIGHT, tuple(marks)))
+    return to_png(Drawing(_HEIGHT, tuple(marks)))

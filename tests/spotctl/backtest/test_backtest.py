@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.units import HOUR_S, Instant, format_instant, parse_instant
-from spotctl.backtest.sources import merged
-from spotctl.backtest.strategies import MENU, alone, check
+from spotctl.backtest.sources import merge_recordings
+from spotctl.backtest.strategies import MENU, check_names, strategies_without_deadline
 from spotctl.cli.app import app
 from spotctl.errors import UsageError
 
@@ -146,12 +146,12 @@ def test_files_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
     events = read_trace(_write(tmp_path / "events.csv", "2016-05-01", 2, "0.0500"))
     polled = replace(events, label="polled.csv", semantics=Semantics.POLLED)
     with pytest.raises(UsageError, match=r"polled\.csv: prices there are another kind"):
-        merged([events, polled])
+        merge_recordings([events, polled])
 
 
 def test_the_baseline_is_always_run() -> None:
-    assert alone(("proteus", "on-demand")) == ("on-demand", "proteus")
-    assert alone(()) == tuple(MENU)
-    assert alone(())[0] == "auto"
+    assert strategies_without_deadline(("proteus", "on-demand")) == ("on-demand", "proteus")
+    assert strategies_without_deadline(()) == tuple(MENU)
+    assert strategies_without_deadline(())[0] == "auto"
     with pytest.raises(UsageError, match="There are: auto, on-demand"):
-        check(("nonsense",))
+        check_names(("nonsense",))

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.strategies.registry import LIVE
 from pricing_data.model.units import HOUR_S, Instant, Seconds, parse_instant
-from spotctl.backtest.prepare import BacktestOptions, Prepared, prepare
+from spotctl.backtest.prepare import BacktestOptions, PreparedBacktest, prepare_backtest
 from spotctl.backtest.result import run_backtest
-from spotctl.backtest.strategies import row, within
-from spotctl.backtest.with_deadline import MOST_STARTS, crossings, run_job, run_kept, starts_of
+from spotctl.backtest.strategies import row_name, strategies_with_deadline
+from spotctl.backtest.with_deadline import MOST_STARTS, index_crossings, run_job, run_with_deadline, starts_of
 from spotctl.cli.app import app
 from spotctl.control import entries as e
 from spotctl.control.billing import instance_bills
@@ -37,10 +37,10 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
 
 
-def prepared(hours: float | None, options: BacktestOptions) -> Prepared:
+def prepared(hours: float | None, options: BacktestOptions) -> PreparedBacktest:
     spec = load_job(JOB)
     deadline = None if hours is None else Seconds(hours * HOUR_S)
-    return prepare(replace(spec, objective=replace(spec.objective, deadline=deadline)), options)
+    return prepare_backtest(replace(spec, objective=replace(spec.objective, deadline=deadline)), options)
 
 
 def unheard(done: int, total: int) -> None:
@@ -51,7 +51,7 @@ def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None
     """The batches and the control core, on the same starts: one strategy, one bill."""
     options = BacktestOptions(starts=3, strategies=("failover-agileml", "greedy"))
     result = run_backtest("test", prepared(24.0, options), options, 0.0, unheard)
-    free, kept = result.strategy("failover-agileml"), result.strategy("greedy")
+    free, kept = result.strategy_result("failover-agileml"), result.strategy_result("greedy")
     assert (free.kept, kept.kept) == (False, True)
     assert np.array_equal(free.costs, kept.costs)
     assert free.finish_s == kept.finish_s
@@ -62,7 +62,7 @@ def test_with_time_enough_greedy_is_failover_alone_to_the_micro_dollar() -> None
 def test_a_deadline_that_presses_is_kept_and_costs() -> None:
     options = BacktestOptions(starts=4, strategies=("failover-agileml", "uniform-progress"))
     result = run_backtest("test", prepared(1.92, options), options, 0.0, unheard)
-    kept = result.strategy("uniform-progress")
+    kept = result.strategy_result("uniform-progress")
     assert (kept.deadline_misses, kept.unfinished) == (0, 0)
     assert result.refused == ""
     assert kept.cost is not None
@@ -72,7 +72,7 @@ def test_a_deadline_that_presses_is_kept_and_costs() -> None:
 def test_a_deadline_that_cannot_be_promised_says_so() -> None:
     options = BacktestOptions(starts=1, strategies=("greedy",))
     result = run_backtest("test", prepared(1.0, options), options, 0.0, unheard)
-    assert result.strategy("greedy").deadline_misses == 1
+    assert result.strategy_result("greedy").deadline_misses == 1
     assert "the least that works is" in result.refused
 
 
@@ -81,7 +81,7 @@ def test_jobs_that_the_window_cuts_off_are_unfinished_and_late() -> None:
     options = BacktestOptions(starts=2, last=parse_instant("2016-07-01T12:00:00Z"))
     job = prepared(1.92, options)
     late = replace(job, starts=np.array([job.tape.end - HOUR_S]))
-    (found,) = run_kept(late, ("greedy",), unheard).values()
+    (found,) = run_with_deadline(late, ("greedy",), unheard).values()
     assert isinstance(found, Outcomes)
     assert np.isinf(found.finish_s).all()
     assert found.late.all()
@@ -90,9 +90,10 @@ def test_jobs_that_the_window_cuts_off_are_unfinished_and_late() -> None:
 def test_several_processes_say_the_same_as_one() -> None:
     told: list[tuple[int, int]] = []
     job = prepared(6.0, BacktestOptions(starts=12))
-    together = run_kept(job, ("greedy",), lambda done, total: told.append((done, total)))["greedy"]
+    together = run_with_deadline(job, ("greedy",), lambda done, total: told.append((done, total)))["greedy"]
     one_by_one = [
-        run_kept(replace(job, starts=job.starts[n : n + 1]), ("greedy",), unheard)["greedy"] for n in (0, 11)
+        run_with_deadline(replace(job, starts=job.starts[n : n + 1]), ("greedy",), unheard)["greedy"]
+        for n in (0, 11)
     ]
     assert [together.cost[0], together.cost[11]] == [o.cost[0] for o in one_by_one]
     assert told == [(0, 12), (10, 12), (12, 12)]
@@ -105,7 +106,7 @@ def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
     begins = Instant(int(prepared_job.starts[0]))
     terms = replace(prepared_job.resolved.terms, strategy=strategy, start=begins)
     resolved = replace(prepared_job.resolved, terms=terms)
-    quick = run_job(resolved, crossings(resolved))
+    quick = run_job(resolved, index_crossings(resolved))
     with closing(Ledger.in_memory()) as ledger:
         begun = start_run(e.JobStarted(begins, terms), resolved.trace, ledger, Silent(), resolved.capacity)
         live = drive(begun, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
@@ -126,12 +127,12 @@ def test_the_starts_are_a_part_of_the_batches() -> None:
 
 
 def test_which_are_kept() -> None:
-    assert within(3600.0, (), "tierml") == ("auto", "tierml", "uniform-progress", "greedy")
-    assert within(3600.0, ("standard", "tierml", "on-demand"), "proteus") == ("tierml",)
-    assert within(None, ("tierml",), "proteus") == ()
-    assert (row("tierml"), row("greedy")) == ("tierml, kept", "greedy")
+    assert strategies_with_deadline(3600.0, (), "tierml") == ("auto", "tierml", "uniform-progress", "greedy")
+    assert strategies_with_deadline(3600.0, ("standard", "tierml", "on-demand"), "proteus") == ("tierml",)
+    assert strategies_with_deadline(None, ("tierml",), "proteus") == ()
+    assert (row_name("tierml"), row_name("greedy")) == ("tierml, kept", "greedy")
     with pytest.raises(UsageError, match=r"greedy is a way to keep a deadline.*set objective\.deadline"):
-        within(None, ("greedy",), "proteus")
+        strategies_with_deadline(None, ("greedy",), "proteus")
 
 
 def test_the_verb_shows_both(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from PIL import Image
 
 from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
-from spotctl.charts.axes import Curve, Frame, terminal
-from spotctl.charts.drawing import drawing, html, svg
-from spotctl.charts.png import png
+from spotctl.charts.axes import Frame, PriceCurve, draw_terminal
+from spotctl.charts.drawing import draw_curves, to_html, to_svg
+from spotctl.charts.png import to_png
 
 DAY_S = 86400
 
 
-def curve(prices: list[float], every_s: int = DAY_S, name: str = "m4.xlarge@us-east-1a") -> Curve:
+def curve(prices: list[float], every_s: int = DAY_S, name: str = "m4.xlarge@us-east-1a") -> PriceCurve:
     times = np.arange(len(prices), dtype=np.int64) * every_s
-    return Curve(name, Series(times, np.array(prices)), Instant(len(prices) * every_s))
+    return PriceCurve(name, Series(times, np.array(prices)), Instant(len(prices) * every_s))
 
 
 def dots(picture: str) -> list[list[bool]]:
@@ -37,7 +37,7 @@ def dots(picture: str) -> list[list[bool]]:
 
 
 def test_a_step_is_drawn_as_a_step() -> None:
-    rows = dots(terminal([curve([1.0, 1.0, 3.0, 3.0])], width=46, height=4))
+    rows = dots(draw_terminal([curve([1.0, 1.0, 3.0, 3.0])], width=46, height=4))
     low, high = [index for index, row in enumerate(rows) if sum(row) > 10]
     level: dict[bool, set[frozenset[int]]] = {True: set(), False: set()}
     for place in range(80):
@@ -48,7 +48,7 @@ def test_a_step_is_drawn_as_a_step() -> None:
 
 
 def test_the_axes_say_dollars_and_days() -> None:
-    picture = terminal([curve([0.5, 2.0] * 20)], width=80, height=6)
+    picture = draw_terminal([curve([0.5, 2.0] * 20)], width=80, height=6)
     lines = picture.splitlines()
     assert lines[0].strip() == "m4.xlarge@us-east-1a"
     assert lines[-1].split() == ["1970-01-01", "1970-02-10"]
@@ -59,15 +59,15 @@ def test_the_axes_say_dollars_and_days() -> None:
 def test_no_spike_is_lost_however_short() -> None:
     """One second of 10 $/h in a hundred days still reaches the top."""
     times = np.array([0, 50 * DAY_S, 50 * DAY_S + 1], np.int64)
-    spiked = Curve("x", Series(times, np.array([1.0, 10.0, 1.0])), Instant(100 * DAY_S))
-    assert any(map(any, dots(terminal([spiked], 80, 8))[:3]))
-    (path,) = re.findall(r'<path d="(M[^"]*)" fill="none" stroke="#0072b2"', svg([spiked], "x"))
+    spiked = PriceCurve("x", Series(times, np.array([1.0, 10.0, 1.0])), Instant(100 * DAY_S))
+    assert any(map(any, dots(draw_terminal([spiked], 80, 8))[:3]))
+    (path,) = re.findall(r'<path d="(M[^"]*)" fill="none" stroke="#0072b2"', to_svg([spiked], "x"))
     tops = [float(y) for y in re.findall(r"V([\d.]+)", path)]
     assert min(tops) < 60 < 300 < max(tops)
 
 
 def test_the_svg_is_well_formed_and_says_what_it_shows() -> None:
-    tree = ET.fromstring(svg([curve([1, 2]), curve([2, 1], name="a<b>&c@z")], "two <markets>"))
+    tree = ET.fromstring(to_svg([curve([1, 2]), curve([2, 1], name="a<b>&c@z")], "two <markets>"))
     texts = ["".join(element.itertext()) for element in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert "a<b>&c@z" in texts
     assert "two <markets>" in texts
@@ -76,7 +76,7 @@ def test_the_svg_is_well_formed_and_says_what_it_shows() -> None:
 
 def test_the_png_shows_what_the_drawing_has() -> None:
     """The step up in the middle, where the SVG has it, in the first curve's colour and in no other place."""
-    picture = Image.open(io.BytesIO(png(drawing([curve([1.0, 1.0, 3.0, 3.0])], "x"))))
+    picture = Image.open(io.BytesIO(to_png(draw_curves([curve([1.0, 1.0, 3.0, 3.0])], "x"))))
     dots = np.asarray(picture.convert("RGB")).astype(int)
     blue = np.abs(dots - (0x00, 0x72, 0xB2)).sum(axis=2) < 60
     height, width = blue.shape
@@ -93,7 +93,7 @@ def test_the_png_shows_what_the_drawing_has() -> None:
 def test_the_png_has_texts() -> None:
     """Without one system font: of two titles each has its own dots, above the axes."""
     pictures = [
-        np.asarray(Image.open(io.BytesIO(png(drawing([curve([1.0, 2.0])], title)))))[:60]
+        np.asarray(Image.open(io.BytesIO(to_png(draw_curves([curve([1.0, 2.0])], title)))))[:60]
         for title in ("a", "b")
     ]
     assert all((picture < 128).any() for picture in pictures)
@@ -101,7 +101,7 @@ def test_the_png_has_texts() -> None:
 
 
 def test_the_page_needs_nothing_else() -> None:
-    page = html([curve([1, 2])], "x")
+    page = to_html([curve([1, 2])], "x")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"(src|href)=|url\(|@import|<script", page)
 
@@ -113,8 +113,8 @@ def test_the_page_needs_nothing_else() -> None:
 )
 def test_whatever_the_prices_there_is_a_picture(prices: list[float], every_s: int, width: int) -> None:
     drawn = [curve(prices, every_s)]
-    assert all(len(line) <= width for line in terminal(drawn, width, 5).splitlines())
-    tree = ET.fromstring(svg(drawn, "x"))
+    assert all(len(line) <= width for line in draw_terminal(drawn, width, 5).splitlines())
+    tree = ET.fromstring(to_svg(drawn, "x"))
     (path,) = [e for e in tree.iter("{http://www.w3.org/2000/svg}path") if e.get("stroke") == "#0072b2"]
     numbers = [float(number) for number in re.findall(r"[\d.]+", path.get("d") or "")]
     assert all(0 <= number <= 960 for number in numbers)
@@ -123,7 +123,7 @@ def test_whatever_the_prices_there_is_a_picture(prices: list[float], every_s: in
 @pytest.mark.parametrize("span_s", [60, 3600, 5 * 3600, 3 * DAY_S, 40 * DAY_S, 4000 * DAY_S])
 def test_few_round_moments_are_labelled(span_s: int) -> None:
     frame = Frame(1_465_000_123, 1_465_000_123 + span_s, 0.0, 1.0)
-    moments = frame.moments(8)
+    moments = frame.time_ticks(8)
     assert 1 <= len(moments) <= 9
     assert all(frame.first <= at <= frame.last for at in moments)
-    assert 3 <= len(frame.prices()) <= 8
+    assert 3 <= len(frame.price_ticks()) <= 8

@@ -12,7 +12,7 @@ from bidbrain.strategies.reliable_tier import MOST_TAKEN
 from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds
-from spotctl.cli.format.event_text import sentence
+from spotctl.cli.format.event_text import describe_entry
 from spotctl.control import entries as e
 from spotctl.control.billing import instance_bills
 from spotctl.control.drive import drive, start_run
@@ -105,7 +105,7 @@ def test_before_its_first_checkpoint_it_begins_with_nothing() -> None:
     back(core, 2, LOST_S + 2, 0)
     state = core.state
     assert (state.clock, state.clocks_redone, state.checkpoint) == (0, 2, None)
-    assert sentence(state, e.TrainingResumed(state.now, 0, "")) == (
+    assert describe_entry(state, e.TrainingResumed(state.now, 0, "")) == (
         "begun again after clock 0, as no checkpoint was written yet"
     )
 
@@ -271,7 +271,7 @@ def test_whether_the_deadline_can_still_be_kept_is_said(hours: int, in_time: boo
     (told,) = only(e.TellRestart, emptied(core, 5401))
     assert isinstance(told, e.TellRestart)
     assert told.in_time is in_time
-    shown = sentence(core.state, told)
+    shown = describe_entry(core.state, told)
     assert shown is not None
     assert ("can still be kept" in shown) is in_time
 

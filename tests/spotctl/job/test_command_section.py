@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.model.units import Seconds
-from spotctl.backtest.prepare import BacktestOptions, prepare
+from spotctl.backtest.prepare import BacktestOptions, prepare_backtest
 from spotctl.errors import JobFileError, UsageError
 from spotctl.job.file import parse_job
 from spotctl.job.spec import CommandCheckpoints, CommandSpec, JobSpec, WorkSpec
@@ -92,7 +92,7 @@ def test_a_program_that_keeps_nothing_says_so_in_a_word(folder: Path) -> None:
 def test_a_backtest_of_a_command_is_refused(folder: Path) -> None:
     """What was backtested is what runs; of commands that is not so yet."""
     with pytest.raises(UsageError, match="--world replay instead"):
-        prepare(parse(MINIMAL, folder), BacktestOptions())
+        prepare_backtest(parse(MINIMAL, folder), BacktestOptions())
 
 
 MALFORMED = {

@@ -17,7 +17,7 @@ from pricing_data.model.units import HOUR_S, Instant, parse_instant
 from pricing_data.store.store import PriceStore
 from spotctl.prices import market_table_build
 from spotctl.prices.advice import Wish, advise
-from spotctl.prices.market_table import Row, Table
+from spotctl.prices.market_table import MarketRow, MarketTable
 from tests.spotctl.prices.test_market_table import (
     CHEAP,
     DAY_S,
@@ -44,7 +44,7 @@ def probed(market: Market, *, every: int, days: int = 30, until: int = NOW) -> P
     return ProbeBatch("prober", tuple(Probe(market, Instant(at), int(there)) for at, there in rows))
 
 
-def found_in(table: Table) -> dict[Market, Row]:
+def found_in(table: MarketTable) -> dict[Market, MarketRow]:
     return {row.market: row for row in table}
 
 
@@ -104,7 +104,7 @@ def test_prices_that_clear_by_bid_evict_and_nothing_else_does(tmp_path: Path) ->
     store.add_prices(prices({CHEAP: [(start + n * HOUR_S, 0.1 if n % 24 else 0.5) for n in range(240)]}))
     store.add_probes(probed(CHEAP, every=3, until=start + 9 * DAY_S))
     market_table_build.refresh_tables(store)
-    table = Table.load(tmp_path / "advice" / "3600.npz")
+    table = MarketTable.load(tmp_path / "advice" / "3600.npz")
     assert table is not None
     assert found_in(table)[CHEAP].basis == "price crossings"
 
@@ -117,14 +117,14 @@ def test_estimates_are_taken_over_until_more_was_seen_or_the_price_changed(store
 
     def marked() -> None:
         """As if every estimate had been another."""
-        table = Table.load(path)
+        table = MarketTable.load(path)
         assert table is not None
         columns = {**table.columns, "beta": np.full(len(table), 0.123)}
-        Table(table.fingerprint, HOUR, columns, table.watched).save(path)
+        MarketTable(table.fingerprint, HOUR, columns, table.watched).save(path)
 
     def betas() -> list[float]:
         market_table_build.refresh_tables(store)
-        table = Table.load(path)
+        table = MarketTable.load(path)
         assert table is not None
         return [found_in(table)[market].beta for market in (CHEAP, DEAR)]
 

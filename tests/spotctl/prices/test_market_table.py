@@ -18,9 +18,9 @@ from spotctl.job.spec import Amount
 from spotctl.prices import market_table_build
 from spotctl.prices.advice import NO_CORES, NO_GPU_NAME, Gpu, Wish, advise
 from spotctl.prices.estimates import Basis, PublishedRate, from_crossings, from_rate
-from spotctl.prices.market_table import Table
-from spotctl.prices.published_rates import AVERAGED_S, Rates
-from spotctl.prices.quotes import GONE, quotes
+from spotctl.prices.market_table import MarketTable
+from spotctl.prices.published_rates import AVERAGED_S, PublishedRates
+from spotctl.prices.quotes import GONE, list_quotes
 
 START = parse_instant("2026-11-01")
 NOW = parse_instant("2026-11-02")
@@ -119,7 +119,7 @@ def test_of_several_rates_the_nearest_and_newest_counts(store: PriceStore) -> No
     store.add_rates(RateBatch("b", (wide, older)))
     store.add_rates(RateBatch("a", (zone,)))
     store.add_rates(RateBatch("a, before", (rate(CHEAP, 0.5, 0.6, days=0),)))
-    rates = Rates.of(store.newest_rates(AVERAGED_S))
+    rates = PublishedRates.from_pairs(store.newest_rates(AVERAGED_S))
     until = Instant(START + DAY_S)
     assert rates.of_market(CHEAP) == PublishedRate(0.1, 0.2, MONTH_S, "a", until)
     assert rates.of_market(DEAR) == PublishedRate(0.0, 0.05, MONTH_S, "b", until)
@@ -144,7 +144,7 @@ def test_daily_figures_are_averaged_by_time(store: PriceStore) -> None:
     store.add_rates(RateBatch("gcp", figures))
     ((source, said),) = store.newest_rates(AVERAGED_S)
     assert (source, said.begin, said.end) == ("gcp", START, START + 4 * DAY_S)
-    found = Rates.of([(source, said)]).of_market(CHEAP)
+    found = PublishedRates.from_pairs([(source, said)]).of_market(CHEAP)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.35, 0.35))
 
@@ -237,9 +237,9 @@ def test_every_horizon_that_was_asked_for_is_kept_up(store: PriceStore) -> None:
     market_table_build.current_table(Seconds(7200.0))
     store.add_prices(prices({CHEAP: [(NOW, 0.09)]}))
     market_table_build.refresh_tables(store)
-    mark = market_table_build.fingerprint(store.root)
+    mark = market_table_build.store_fingerprint(store.root)
     for horizon in (3600, 7200):
-        kept = Table.load(store.root.parent / "advice" / f"{horizon}.npz")
+        kept = MarketTable.load(store.root.parent / "advice" / f"{horizon}.npz")
         assert kept is not None
         assert (kept.fingerprint, kept.horizon_s) == (mark, horizon)
 
@@ -261,13 +261,13 @@ def test_crossings_of_unchanged_markets_are_taken_over(tmp_path: Path) -> None:
     store.add_prices(prices({CHEAP: hourly, elsewhere: hourly}))
     path = tmp_path / "advice" / "3600.npz"
     market_table_build.refresh_tables(store)
-    first = Table.load(path)
+    first = MarketTable.load(path)
     assert first is not None
     marked = {**first.columns, "beta": np.full(2, 0.123)}
-    Table(first.fingerprint, HOUR, marked).save(path)
+    MarketTable(first.fingerprint, HOUR, marked).save(path)
     store.add_prices(prices({elsewhere: [(start + 300 * HOUR_S, 0.2)]}))
     market_table_build.refresh_tables(store)
-    second = Table.load(path)
+    second = MarketTable.load(path)
     assert second is not None
     betas = {row.market: row.beta for row in second}
     assert betas[CHEAP] == 0.123
@@ -282,7 +282,7 @@ def test_what_was_delisted_or_failed_a_check_is_in_doubt(store: PriceStore) -> N
         OnDemandBatch("test", (ListPrice("aws", "us-east-1", "c5.xlarge", UsdPerHour(0.17), START),), START)
     )
     store.add_prices(prices({DEAR: [(NOW, 0.5)], GPU_BOX: [(NOW, math.nan)]}))
-    doubts = {quote.market: quote.doubt for quote in quotes(store)}
+    doubts = {quote.market: quote.doubt for quote in list_quotes(store)}
     assert doubts == {
         CHEAP: "",
         RISKY: "",
@@ -297,7 +297,7 @@ def test_a_poll_has_seen_what_did_not_change(store: PriceStore) -> None:
     other = Market("gcp", "us-central1", "us-central1", "n2-standard-8")
     elsewhere = Market("gcp", "us-west1", "us-west1", "n2-standard-8")
     store.add_prices(prices({other: [(NOW, 0.1)], elsewhere: [(START, 0.1)]}, "poll", Semantics.POLLED))
-    seen = {quote.market: quote.observed for quote in quotes(store)}
+    seen = {quote.market: quote.observed for quote in list_quotes(store)}
     assert (seen[GPU_BOX], seen[other], seen[elsewhere]) == (NOW, NOW, START)
 
 
@@ -315,5 +315,5 @@ def test_a_market_of_an_event_stream_is_not_seen_by_a_recording_that_goes_on_wit
         batch.times + 20 * DAY_S,
     )
     store.add_prices(late)
-    (quote,) = (quote for quote in quotes(store) if quote.market.region == "eu-west-1")
+    (quote,) = (quote for quote in list_quotes(store) if quote.market.region == "eu-west-1")
     assert quote.observed == START + 2 * DAY_S

@@ -12,7 +12,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, parse_instant
 from pricing_data.store.store import PriceStore
-from spotctl.prices.quotes import quotes
+from spotctl.prices.quotes import list_quotes
 
 DAY_S = 86400
 BEGIN = parse_instant("2026-10-01")
@@ -41,15 +41,15 @@ def test_a_price_that_did_not_change_was_still_seen(
     store = PriceStore(tmp_path)
     for observed_day in (0, 30):
         store.add_prices(said(market, semantics, 0, observed_day))
-    (quote,) = quotes(store)
+    (quote,) = list_quotes(store)
     assert quote.since == BEGIN
     assert quote.observed == BEGIN + known_until * DAY_S
-    assert quote.stale(Instant(BEGIN + 30 * DAY_S + 3600)) == stale
+    assert quote.is_stale(Instant(BEGIN + 30 * DAY_S + 3600)) == stale
 
 
 def test_a_price_of_aws_that_is_due_to_be_repeated_is_as_old_as_the_last_fetch(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     store.add_prices(said(AWS, Semantics.EVENT_STREAM, 0, 0))
     store.add_prices(said(AWS, Semantics.EVENT_STREAM, 0, 1))
-    (quote,) = quotes(store)
+    (quote,) = list_quotes(store)
     assert quote.observed == BEGIN + DAY_S

@@ -82,7 +82,7 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     assert (a.promised, a.deadline, a.kept, a.exit_code) == (True, START + 20 * HOUR, None, None)
     assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.ServiceTime(), None, None)
     assert [row.after for row in found.rows] == [(), (), (), ("b",)]
-    assert "\nc    waits for b " in output.text(queueview.list_table(found))
+    assert "\nc    waits for b " in output.render_text(queueview.list_table(found))
 
 
 def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable[..., Queue]) -> None:
@@ -96,7 +96,7 @@ def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable
         "c": (None, 0),
     }
     assert all(row.lease is None and row.served.got > 0 for row in found.rows)
-    told = output.text(queueview.list_table(found))
+    told = output.render_text(queueview.list_table(found))
     assert "\nb: the work was done after its deadline\n" in told
     assert "night, las: has ended; $" in told
 
@@ -106,7 +106,7 @@ def test_a_queue_whose_process_is_gone_says_so(made: Callable[..., Queue]) -> No
     with pytest.raises(Crash):
         of.run(Watching(dies_after=9))
     assert look(of).status is RunningState.STOPPED
-    assert "`spotctl queue run` goes on with it" in output.text(queueview.list_table(look(of)))
+    assert "`spotctl queue run` goes on with it" in output.render_text(queueview.list_table(look(of)))
 
 
 def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
@@ -116,7 +116,9 @@ def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
     found = look(of)
     assert (found.status, [row.state for row in found.rows]) == (RunningState.NOT_BEGUN, ["waiting"])
     folder.leave_request(Request("a"))
-    assert output.text(queueview.list_table(look(of))).startswith("no jobs\nnight, las: has not begun; $0.00")
+    assert output.render_text(queueview.list_table(look(of))).startswith(
+        "no jobs\nnight, las: has not begun; $0.00"
+    )
     assert queueview.listed(look(of))["status"] == "not begun"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.cli.watch.observers import LogLines
+from spotctl.cli.watch.observers import RunLogLines
 from spotctl.control import entries as e
 from spotctl.errors import NothingToDo, SpotctlError
 from spotctl.records.run import Run, RunStore
@@ -16,7 +16,7 @@ from tests.spotctl.records.test_run import begun
 
 def ended(run: Run, ask: e.UserRequest) -> SpotctlError:
     with pytest.raises(SpotctlError) as raised:
-        launch.end_run(run, ask, LogLines())
+        launch.end_run(run, ask, RunLogLines())
     return raised.value
 
 
@@ -41,5 +41,5 @@ def test_one_that_another_process_is_about_to_start_is_left_to_it(tmp_path: Path
     runs = RunStore(tmp_path)
     run = begun(runs, "movies")
     with runs.lock_job("movies"):
-        assert launch.end_run(run, e.UserRequest.DOWN, LogLines()) is None
+        assert launch.end_run(run, e.UserRequest.DOWN, RunLogLines()) is None
     assert run.folder.exists()

@@ -70,10 +70,10 @@ def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_
     state = away(50, 50 + 600, None)
     assert state.training_over_at == at(650)
     assert state.end_time_unknown
-    assert "at most" in output.text(endview.picture(final(state)))
+    assert "at most" in output.render_text(endview.picture(final(state)))
     before = away(51, 60, None)
     assert (before.training_over_at, before.end_time_unknown) == (at(51), False)
-    assert "at most" not in output.text(endview.picture(final(before)))
+    assert "at most" not in output.render_text(endview.picture(final(before)))
 
 
 def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
@@ -144,4 +144,6 @@ def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() ->
     assert (both.savings, both.baseline) == (alone.savings, alone.baseline)
     assert both.total > alone.total
     assert list(both.uncompared_runs) == ["b"]
-    assert "nothing is said of that: 1000000 core-seconds" in output.text(endview.picture(final(beyond)))
+    assert "nothing is said of that: 1000000 core-seconds" in output.render_text(
+        endview.picture(final(beyond))
+    )

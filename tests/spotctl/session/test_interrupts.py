@@ -23,7 +23,7 @@ class Nobody:
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         raise AssertionError("nobody pressed Ctrl-C")
 
-    def leave(self, why: str) -> None:
+    def leave_terminal(self, why: str) -> None:
         raise AssertionError("nobody closed a terminal")
 
     def suspend(self) -> None:

@@ -37,16 +37,16 @@ STORY = """\
 
 def test_a_run_is_told_in_plain_words_each_thing_once() -> None:
     lines = [
-        f"{event_text.moment(entry.at)} {said}"
+        f"{event_text.format_moment(entry.at)} {said}"
         for state, entry in told()
-        if (said := event_text.sentence(state, entry))
+        if (said := event_text.describe_entry(state, entry))
     ]
     assert "\n".join(lines) == STORY
 
 
 def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> None:
     state = state_after(33)
-    assert event_text.sentence(state, e.SafeToKill(at(33), "s1-2")) is None, "s1-3 is not safe yet"
+    assert event_text.describe_entry(state, e.SafeToKill(at(33), "s1-2")) is None, "s1-3 is not safe yet"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
     ],
 )
 def test_what_is_rarer(entry: e.Entry, said: str | None) -> None:
-    assert event_text.sentence(state_after(5), entry) == said
+    assert event_text.describe_entry(state_after(5), entry) == said
 
 
 def test_every_entry_is_either_told_or_left_out_on_purpose() -> None:
@@ -107,11 +107,11 @@ def _members(union: object) -> tuple[type, ...]:
     ("seconds", "shown"), [(-5, "0:00:00"), (59.2, "0:01:00"), (61, "0:01:01"), (3725, "1:02:05")]
 )
 def test_spans(seconds: float, shown: str) -> None:
-    assert event_text.span(seconds) == shown
+    assert event_text.format_span(seconds) == shown
 
 
 def test_money_for_people_has_four_decimals() -> None:
-    assert event_text.money(MicroUsd(1_234_567_890)) == "$1,234.5679"
+    assert event_text.format_money(MicroUsd(1_234_567_890)) == "$1,234.5679"
 
 
 def test_the_story_is_long_enough_to_mean_something() -> None:
@@ -120,7 +120,7 @@ def test_the_story_is_long_enough_to_mean_something() -> None:
 
 @pytest.mark.parametrize(("parts", "said"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
 def test_lists_have_commas_and_one_and(parts: str, said: str) -> None:
-    assert event_text.listed(list(parts)) == said
+    assert event_text.join_list(list(parts)) == said
 
 
 @pytest.mark.parametrize(("rules", "told"), [(AWS_2016, True), (AWS, False)])
@@ -128,5 +128,5 @@ def test_an_hour_is_kept_only_where_hours_are_billed(rules: MarketRules, told: b
     state = state_after(20)
     state = structs.replace(state, terms=replace(state.terms, rules=rules))
     kept = Decision(state.now, Action.RENEW, 1.0, "It is cheap.", (), 2, holding="s1")
-    said = event_text.sentence(state, e.Decided(state.now, kept))
+    said = event_text.describe_entry(state, e.Decided(state.now, kept))
     assert said == ("kept for another hour: 4 x c4.xlarge in us-east-1b (s1): It is cheap." if told else None)

@@ -31,7 +31,7 @@ class _Everything:
 def test_units_decide_how_a_number_is_written() -> None:
     dollars = (MicroUsd(-1), UsdPerHour(0.052), Usd(math.inf))
     value = _Everything(Instant(0), None, *dollars, Seconds(1.5), math.inf, (Instant(1),), True)
-    assert json_lines.public(value) == {
+    assert json_lines.to_public(value) == {
         "when": "1970-01-01T00:00:00Z",
         "never": None,
         "owed": "-0.000001",
@@ -45,7 +45,7 @@ def test_units_decide_how_a_number_is_written() -> None:
 
 
 def test_an_event_is_one_line_with_its_schema() -> None:
-    assert json.loads(json_lines.event(e.PriceChanged(at(32), SPOT, UsdPerHour(0.31)))) == {
+    assert json.loads(json_lines.event_line(e.PriceChanged(at(32), SPOT, UsdPerHour(0.31)))) == {
         "schema": "spotctl.event/1",
         "event": "PriceChanged",
         "at": "2016-06-05T14:32:00Z",
@@ -58,7 +58,7 @@ def test_an_event_is_one_line_with_its_schema() -> None:
     "entry", [*entries(), decision(1, Action.HOLD)], ids=lambda entry: type(entry).__name__
 )
 def test_every_entry_is_strict_json_in_one_line(entry: e.Entry) -> None:
-    text = json_lines.event(entry)
+    text = json_lines.event_line(entry)
     assert "\n" not in text
     assert json.loads(text, parse_constant=pytest.fail)["at"].endswith("Z")
 
@@ -67,12 +67,12 @@ def test_every_entry_is_strict_json_in_one_line(entry: e.Entry) -> None:
 def test_an_objective_that_is_no_number_is_null_in_every_object(value: float) -> None:
     ended = {"objective": {"metric": "mse", "value": value, "reference": None}, "evictions": [1, 0.5, True]}
     expected = {**ended, "objective": {"metric": "mse", "value": None, "reference": None}}
-    assert json.loads(json_lines.line(ended)) == expected
-    assert json.loads(json_lines.document(ended)) == expected
+    assert json.loads(json_lines.object_line(ended)) == expected
+    assert json.loads(json_lines.to_document(ended)) == expected
 
 
 def test_a_plain_document_is_the_same_document() -> None:
     fields = {"schema": "x/1", "runs": [{"cost": "1.000000", "clock": 3, "objective": 0.1, "none": None}]}
-    assert json_lines.plain_document(fields) == json_lines.document(fields)
+    assert json_lines.plain_document(fields) == json_lines.to_document(fields)
     diverged = {"runs": [{"objective": math.nan}]}
-    assert json_lines.plain_document(diverged) == json_lines.document(diverged)
+    assert json_lines.plain_document(diverged) == json_lines.to_document(diverged)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotctl.cli.format import output
-from spotctl.cli.format.narrow_tables import fitting, least_width
+from spotctl.cli.format.narrow_tables import fit_to_width, least_width
 
 WORDS: Final = st.text("abc0123456789$.", min_size=1, max_size=30)
 
@@ -29,7 +29,7 @@ def table(*rows: tuple[str, ...]) -> Table:
 def drawn(picture: RenderableType, width: int) -> str:
     console = Console(width=width, color_system=None, markup=False, highlight=False)
     with console.capture() as capture:
-        console.print(fitting(picture, width))
+        console.print(fit_to_width(picture, width))
     return capture.get()
 
 
@@ -55,4 +55,4 @@ def test_a_table_that_fits_stays_a_table_and_one_that_does_not_becomes_records()
 
 @pytest.mark.parametrize("length", [10, 64, 300])
 def test_what_goes_into_a_file_is_as_wide_as_it_has_to_be(length: int) -> None:
-    assert "n" * length in output.text(table(("n" * length, *["$1.959900"] * 12)))
+    assert "n" * length in output.render_text(table(("n" * length, *["$1.959900"] * 12)))

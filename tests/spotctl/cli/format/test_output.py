@@ -12,7 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from spotctl.cli.format import output
-from spotctl.cli.watch.line_writer import Lines
+from spotctl.cli.watch.line_writer import LineWriter
 
 
 def test_events_that_nobody_reads_end_nothing_and_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +20,7 @@ def test_events_that_nobody_reads_end_nothing_and_are_told_once(capsys: pytest.C
     os.close(reader)
     with os.fdopen(writer, "w") as stream, redirect_stdout(stream):
         for number in range(3):
-            output.event(f"event {number}")
+            output.write_event(f"event {number}")
     said = capsys.readouterr().err
     assert said == (
         "spotctl: standard output: Broken pipe; nothing more is written there, and the job goes on\n"
@@ -29,8 +29,8 @@ def test_events_that_nobody_reads_end_nothing_and_are_told_once(capsys: pytest.C
 
 def test_chatter_that_cannot_be_written_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with open("/dev/full", "w") as stream, redirect_stderr(stream):
-        output.note("one", "two")
-        output.event("still there")
+        output.write_note("one", "two")
+        output.write_event("still there")
     assert capsys.readouterr().out == "still there\n"
 
 
@@ -41,10 +41,10 @@ def test_lines_wait_for_their_reader_and_nobody_for_the_lines() -> None:
         os.fdopen(writer, "w") as stream,
         redirect_stdout(stream),
         os.fdopen(reader) as read,
-        Lines() as lines,
+        LineWriter() as lines,
     ):
         for event in events:
-            lines.put(output.event, event)  # the first 64 find room
+            lines.put_line(output.write_event, event)  # the first 64 find room
         assert [read.readline().rstrip("\n") for _ in events] == events
 
 
@@ -76,4 +76,4 @@ except Interrupted as told:
 
 def test_a_program_without_standard_output_goes_on() -> None:
     with redirect_stdout(None):
-        output.event("to nobody")
+        output.write_event("to nobody")

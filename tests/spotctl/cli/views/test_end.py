@@ -26,7 +26,7 @@ def final() -> dict[str, Any]:
 
 
 def lines(final: Mapping[str, Any]) -> str:
-    return "\n".join(output.text(picture(final)) for picture in (end.picture, end.quality))
+    return "\n".join(output.render_text(picture(final)) for picture in (end.picture, end.quality))
 
 
 def test_evictions_are_counted_with_their_machines() -> None:

@@ -166,7 +166,7 @@ def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
     (home.parent / "said.yaml").write_text(f"{_UNSAID}local: {{core_seconds_per_clock: 0.05}}\n")
     said = load_job(home.parent / "said.yaml")
     assert 1 <= launch_plan.with_sustainable_speed(said, free, launch_plan.plan_job(said, free)).speed < 600
-    real = f"on this computer {event_text.span(plan.ahead.expected_s / chosen.speed)} and some seconds"
+    real = f"on this computer {event_text.format_span(plan.ahead.expected_s / chosen.speed)} and some seconds"
     assert f"{real}, at --speed {chosen.speed:g}" in spotctl("plan", "unsaid.yaml").stdout
     assert json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)["speed"] == chosen.speed
     lines = job_size.told_of_speed(plan, LaunchOptions(speed=1e6))

@@ -30,7 +30,7 @@ def ended(saved: float, died_of: str | None) -> str:
         "rounds": 1,
         "instances_left": 0,
     }
-    return " ".join(output.text(queue.ended(of_the_queue)).split())
+    return " ".join(output.render_text(queue.ended(of_the_queue)).split())
 
 
 @pytest.mark.parametrize(("saved", "said"), [(0.425, "42.5% saved"), (-0.726, "cost 72.6% more")])

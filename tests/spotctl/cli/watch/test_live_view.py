@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import Instant, Seconds
-from spotctl.cli.format.event_text import span
+from spotctl.cli.format.event_text import format_span
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.control.run_spec import StopCondition
 from spotctl.control.state import State
@@ -54,7 +54,7 @@ def test_where_seconds_are_billed_it_says_how_long_machines_run_instead_of_what_
     assert "runs for" in line(lines, "market")
     assert "hour left" in line(drawn(view(33)), "market")
     running = [i.running_at for i in state.instances_of("s1") if i.running_at is not None]
-    assert span(at(33) - min(running)) in line(lines, "s1")
+    assert format_span(at(33) - min(running)) in line(lines, "s1")
 
 
 def test_machines_that_were_asked_for_are_shown_before_they_exist() -> None:

@@ -7,14 +7,14 @@ from threading import Event
 
 import pytest
 
-from spotctl.cli.watch.observers import JsonLines, LogLines
+from spotctl.cli.watch.observers import RunJsonLines, RunLogLines
 from tests.spotctl.cli.story import entries, told
 
 
 def test_a_log_has_a_line_for_what_is_worth_telling_and_goes_to_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with LogLines() as watcher:
+    with RunLogLines() as watcher:
         for state, entry in told():
             watcher.on_entry(state, entry)
     shown = capsys.readouterr()
@@ -27,7 +27,7 @@ def test_a_log_has_a_line_for_what_is_worth_telling_and_goes_to_stderr(
 
 
 def test_json_lines_are_the_entries_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonLines() as watcher:
+    with RunJsonLines() as watcher:
         for state, entry in told():
             watcher.on_entry(state, entry)
     shown = capsys.readouterr()
@@ -36,6 +36,6 @@ def test_json_lines_are_the_entries_and_nothing_else(capsys: pytest.CaptureFixtu
     assert shown.err == ""
 
 
-@pytest.mark.parametrize("watcher", [JsonLines(), LogLines()])
-def test_where_nobody_can_be_asked_ctrl_c_is_a_graceful_cancel(watcher: JsonLines | LogLines) -> None:
+@pytest.mark.parametrize("watcher", [RunJsonLines(), RunLogLines()])
+def test_where_nobody_can_be_asked_ctrl_c_is_a_graceful_cancel(watcher: RunJsonLines | RunLogLines) -> None:
     assert watcher.ask_interrupt(Event()) == "cancel"
