@@ -31,7 +31,7 @@ from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch as Patch
 
 if TYPE_CHECKING:
-    from agileml.data.tables import Table  # which brings DuckDB along: only who cuts the input needs that
+    from agileml.data.tables import Table  # imports DuckDB, which only cutting the input needs
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Called: TypeAlias = Mapping[str, str | Sequence[str]]
@@ -228,7 +228,7 @@ def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | 
         made: Application = kind(**arguments)
     except (TypeError, ValueError) as error:
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
-    except Exception as error:  # of any kind that its author chose
+    except Exception as error:  # the author may raise anything
         told = f"{_format_error(error)}{_format_location(error, ours=1)}"
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {told}") from error
     _check_parts(reference, made)
@@ -248,7 +248,7 @@ def calling_application(what: str) -> Iterator[None]:
             yield
         except (ApplicationError, OSError):
             raise
-        except Exception as error:  # of any kind: it is the author's code
+        except Exception as error:  # the author's code may raise anything
             raise ApplicationFault(
                 f"{what} failed: {_format_error(error)}{_format_location(error)}"
             ) from error

@@ -126,7 +126,7 @@ Cutter: TypeAlias = Callable[[TrainingJob, str, Callable[[], None]], tuple[str, 
 
 
 def _cut_for_job(job: TrainingJob, source: str, check: Callable[[], None]) -> tuple[str, Shape]:
-    from agileml.data.sharding import cut_input  # brings DuckDB, which no process of the job needs
+    from agileml.data.sharding import cut_input  # imports DuckDB, which no process of the job needs
 
     app = job.make_application()
     return job.input_at, cut_input(app, source, job.setup.shards, job.input_at, check, job.columns)
@@ -190,7 +190,7 @@ class JobFolder:
         place, colon, name = job.application.rpartition(":")
         file = Path(place).resolve()
         if not place.endswith(".py") or not file.is_file():
-            return job  # a module, or nothing, as loading it will say
+            return job  # a module, or a mistake that loading it will report
         shutil.copyfile(file, self.program_file)
         return replace(job, application=f"{file}{colon}{name}", program=str(self.program_file))
 
@@ -348,7 +348,7 @@ class JobFolder:
     def _make_sockets(self, job: TrainingJob) -> None:
         if not job.network:
             self._sockets_link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
-            self.controller_endpoint()  # too long a name is better known now
+            self.controller_endpoint()  # raises now if the name is too long
 
     def remove_sockets(self) -> None:
         """Removes the sockets at the end of the job. Harmless when repeated."""

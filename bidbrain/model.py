@@ -110,6 +110,7 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_instances < 0 or self.max_per_allocation < 1:
             raise ValueError("max_instances must be at least 0 and max_per_allocation at least 1")
+        # The last delta counts as the highest where prices do not evict, so the order matters.
         if not self.bid_deltas or self.bid_deltas[0] < 0 or list(self.bid_deltas) != sorted(self.bid_deltas):
             raise ValueError("bid_deltas must be increasing, none negative, and at least one")
 
@@ -205,6 +206,7 @@ class Observation:
     """What going on in another region costs; None where a job's checkpoints are nobody's concern."""
 
     def __post_init__(self) -> None:
+        # On-demand holdings need no offer: they cost their list price and no price evicts them.
         revocable = {holding.market for holding in self.footprint if not holding.on_demand}
         missing = revocable - {offer.market for offer in self.offers}
         if missing:

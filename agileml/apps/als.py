@@ -46,7 +46,9 @@ def sweep_als(
     squares = float(np.sum(np.square(centred, dtype=np.float64)))
     by_user = _Side(user_code, item_code, centred, users)
     by_item = _Side(item_code, user_code, centred, items)
+    # The sides hold sorted copies; on large inputs the originals would double the memory.
     del user_code, item_code, centred
+    # At random: from zeros the first solve for users would give zeros too, and nothing would ever move.
     factors = np.random.default_rng(seed).normal(size=(items, rank))
     before = np.inf
     while True:

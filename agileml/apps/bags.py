@@ -82,6 +82,7 @@ class _Pairs:
         first = np.ones(len(order), np.bool_)
         first[1:] = (documents[1:] != documents[:-1]) | (words[1:] != words[:-1])
         documents, words = documents[first], words[first]
+        # Only the document that the last batch ended with can go on in this one.
         known = (documents == self._document) & np.isin(words, self._words)
         last = int(document[-1])
         of_last = words[documents == last]

@@ -80,10 +80,12 @@ class LatentDirichletAllocation:
         for texts in _tokenized_batches(table):
             often.update(chain.from_iterable(texts))
             within.update(chain.from_iterable(map(set, texts)))
+        # ``table.rows`` is known now without another pass: the batches above were a whole one.
         most = self.share * table.rows
         fit = [word for word in often if self.documents <= within[word] <= most]
         if not fit:
             raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
+        # Ties go by the alphabet, so that the vocabulary follows from the input alone.
         kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
         is_kept = frozenset(kept).__contains__
         lengths = np.array([sum(map(is_kept, text)) for texts in _tokenized_batches(table) for text in texts])
@@ -214,6 +216,7 @@ class _Counts:
         """Draws new topics for some words at once, given those of all others."""
         word, document = self._word[which], self._document[which]
         known = self.topic[which] > 0
+        # The words of a stripe leave the counts together, so none of them sees the others' new topics.
         self._adjust_counts(word[known], document[known], self.topic[which][known] - 1, -1)
         odds = (self._of_documents[document] + self._app.alpha) * (self.of_words[word] + self._app.eta)
         odds /= self.of_topics + self._norm

@@ -74,7 +74,7 @@ class MatrixFactorization:
         if self.rank < 1:
             raise ValueError(f"rank: found {self.rank}, expected at least 1")
         if self.compiled:
-            _compiled_passes()  # now, so that it delays no clock
+            _compiled_passes()  # now, so that compiling delays no clock
 
     def survey(self, table: Table, shards: int) -> Survey:
         """Learns the users, the items and the mean. Shards are ranges of users with about equally many
@@ -141,6 +141,7 @@ class MatrixFactorization:
         """
         count = len(shard["value"])
         before, items, spread = np.split(values, [len(shard["users"]), len(values) - self.rank])
+        # A shard without ratings still answers: servers count the deltas of all shards.
         if not count:
             return Outcome(Patch(self.rows(shard), np.zeros_like(values)), 0.0, 0.0)
         passes: Passes = (_compiled_passes() if self.compiled else VectorizedPasses)(shard, items)
@@ -164,7 +165,7 @@ class MatrixFactorization:
 
     def reference_objectives(self, table: Table) -> Iterator[float]:
         """Yields the trusted solver's RMSE on the same ratings after each of its sweeps."""
-        from agileml.apps.als import sweep_als  # brings pandas, which no worker needs
+        from agileml.apps.als import sweep_als  # imports pandas, which no worker needs
 
         columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in self.columns.needed}
         for batch in table.batches():
@@ -238,6 +239,7 @@ def _cut_shard(
 
     ``degree``: how many ratings each item has in all shards.
     """
+    # By item first and then, stably, by user: the result is sorted by user and, within each, by item.
     order = _stable_order(item.at)
     order = order[_stable_order(user.at[order])]
     user_at, item_at = user.at[order], item.at[order]
@@ -246,7 +248,7 @@ def _cut_shard(
     return {
         "users": user.rows,
         "items": item.rows + first_item,
-        "user": user_at.astype(np.int64),  # as it is indexed by, clock after clock
+        "user": user_at.astype(np.int64),  # the type of indices, which every clock would else convert
         "item": item_at.astype(np.int64),
         "value": value[order],
         "user_starts": np.cumsum(user_ratings) - user_ratings,

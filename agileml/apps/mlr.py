@@ -59,6 +59,8 @@ class LogisticRegression:
             names = _feature_names(batch)
         penalty = np.full(len(gram), self.regularization)
         penalty[-1] = 0.0
+        # A pseudo-inverse: columns that depend on each other, or hold one value alone, make the bound
+        # singular.
         inverse = np.linalg.pinv(gram / 2 + np.diag(penalty), hermitian=True)
         common = {"inverse": inverse, "penalty": penalty, "rows": np.array(table.rows), "classes": classes}
         index = {"classes": table.named("label", classes), "features": np.array(names.split(", "))}
@@ -103,6 +105,7 @@ class LogisticRegression:
         x, label, share = shard["x"], shard["label"], float(shard["share"])
         ahead, last = np.split(values.astype(np.float64), 2)
         scores = x @ ahead
+        # The softmax stays the same, and exp does not overflow.
         scores -= scores.max(axis=1, keepdims=True)
         error = np.exp(scores)
         sums = error.sum(axis=1, keepdims=True)

@@ -24,6 +24,7 @@ def planted_ratings(users: int, items: int, rank: int, noise: float, density: fl
     left = rng.normal(size=(users, rank)) * rank**-0.25
     right = rng.normal(size=(items, rank)) * rank**-0.25
     seen = rng.random((users, items)) < density
+    # Every user and every item gets a rating at least: a factor without any could not be found.
     seen[np.arange(users), rng.integers(items, size=users)] = True
     seen[rng.integers(users, size=items), np.arange(items)] = True
     user, item = np.nonzero(seen)

@@ -31,6 +31,7 @@ class Tally:
             np.add.at(sums, place, weights)
         self._waiting.append((found, sums))
         self._keys_waiting += len(found)
+        # Doubling keeps the total cost of merging linear in the number of keys.
         if self._keys_waiting > len(self._keys):
             self._merge_waiting()
 

@@ -59,6 +59,7 @@ def _read_blocks(raw: Any, rows: int) -> Iterator[Column]:
     for first in range(0, shape[0], rows):
         count = min(rows, shape[0] - first)
         data = raw.read(count * row_bytes)
+        # A download that was cut off is reported as such, not as a short array.
         if len(data) < count * row_bytes:
             raise EOFError(f"it ends within row {first + len(data) // max(1, row_bytes) + 1} of {shape[0]}")
         yield np.frombuffer(data, dtype).reshape(count, *shape[1:])

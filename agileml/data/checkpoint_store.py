@@ -67,7 +67,7 @@ def write_partition(folder: str, partition: int, values: Matrix) -> None:
     try:
         with files.open(file, "wb") as out:
             np.savez(out, values=values)
-    except Exception:  # of any file system's own kind
+    except Exception:  # file systems have error types of their own
         with suppress(Exception):
             files.rm_file(file)
         raise
@@ -82,7 +82,7 @@ def read_partition(folder: str, partition: int) -> Matrix:
             np.load(source, allow_pickle=False) as arrays,
         ):
             values: Matrix = arrays["values"]
-    except Exception as error:  # of any file system's own kind, or of zip's
+    except Exception as error:  # file systems have error types of their own, and so has zip
         raise CheckpointError(f"partition {partition} of {folder}: {_format_error(error)}") from error
     return values
 
@@ -92,6 +92,7 @@ def seal_checkpoint(folder: str, manifest: Manifest) -> None:
     files, path = _open_place(folder)
     unfinished = f"{path}/{_MANIFEST}.part"
     files.pipe_file(unfinished, json.dumps(asdict(manifest)).encode())
+    # Renamed into place, so that no reader ever sees half of a manifest.
     files.mv(unfinished, f"{path}/{_MANIFEST}")
 
 
@@ -114,7 +115,7 @@ def remove_checkpoints(place: str) -> None:
         for entry in entries:
             if _RUN.fullmatch(entry.rstrip("/").rsplit("/", 1)[-1]):
                 files.rm(entry, recursive=True)
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems have error types of their own
         raise CheckpointError(f"checkpoints in {place} cannot be removed: {_format_error(error)}") from error
 
 
@@ -132,7 +133,7 @@ def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
             for name in files.glob(f"{glob.escape(path)}/{depth}{_MANIFEST}")
             if (manifest := _parse_manifest(files.cat_file(name))) is not None
         ]
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems have error types of their own
         raise CheckpointError(f"checkpoints in {place} cannot be read: {_format_error(error)}") from error
     return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
 
@@ -184,7 +185,7 @@ def _own_folder(place: str) -> str:
     try:
         files, path = _open_place(folder)
         files.makedirs(path, exist_ok=True)
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems have error types of their own
         raise CheckpointError(f"checkpoints cannot be kept at {place}: {_format_error(error)}") from error
     if not _is_local(files) and glob.has_magic(path):  # fsspec moves and removes what would match
         raise CheckpointError(f"checkpoints cannot be kept at {place}: name a place without *, ? and [")

@@ -93,6 +93,7 @@ class ColumnNaming:
         """Assigns ``count`` columns without names: those that the job names by place, the others in order."""
         names = [str(place) for place in range(count)]
         fitting = [layout for layout in self._layouts if len(layout.needed) == count]
+        # A layout with just as many columns is the likelier one; only then those that leave some unused.
         for layout in (*fitting, *self._layouts):
             free = iter([name for name in names if name not in self._called.values()])
             columns = {

@@ -230,6 +230,7 @@ class _Spill:
 
     def append_rows(self, batch: Arrays, shard_of: npt.NDArray[np.integer[Any]]) -> None:
         self._empty = {name: values[:0] for name, values in batch.items()}
+        # Stable: within a shard the rows keep the order of the input, whatever the batches were.
         order = np.argsort(shard_of, kind="stable")
         numbers, starts = np.unique(shard_of[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):

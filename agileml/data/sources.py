@@ -67,7 +67,7 @@ def find_files(location: str) -> tuple[Any, list[str]]:
             found = _data_among([file for file in filesystem.find(path) if _known_suffix(file)])
         else:
             found = [path] if filesystem.exists(path) else []
-    except Exception as error:  # of any file system's own kind: no credentials, say
+    except Exception as error:  # file systems have error types of their own, as for lacking credentials
         raise ApplicationError(f"cannot find {location}: {error}") from error
     vocabularies = {vocabulary_of(file) for file in found}
     found = [file for file in found if file not in vocabularies]

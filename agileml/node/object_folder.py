@@ -40,6 +40,7 @@ class ObjectFolder:
             return
         folder = Path(self.location)
         folder.mkdir(parents=True, exist_ok=True)
+        # The process number keeps two writers of a name apart: each replaces the file as a whole.
         unfinished = folder / f"{name}.{os.getpid()}.part"
         try:
             with unfinished.open("wb") as out:

@@ -108,4 +108,4 @@ class ObjectiveSums:
         self._parts = {later: parts for later, parts in self._parts.items() if later > clock}
         parts = [part for _, part in sorted(known.items())]
         total, count = sum(part.total for part in parts), sum(part.count for part in parts)
-        return ObjectiveAt(clock, float(self._value(total, count)))  # NumPy has floats that are none
+        return ObjectiveAt(clock, float(self._value(total, count)))  # NumPy's float32 is no float

@@ -76,7 +76,7 @@ class RayHost:
                 num_cpus=0,
                 max_restarts=-1,
                 max_task_retries=-1,
-                max_concurrency=2,  # so that it can be told to leave while it runs
+                max_concurrency=2,  # so that ``leave`` can be called while ``run`` runs
                 label_selector=_select_node(node),
             )
             .remote(self._job, self._shipment)
@@ -180,7 +180,7 @@ class RayHost:
         try:
             status: int = ray.get(over)
         except ActorUnschedulableError:
-            return None  # its node went before it started
+            return None  # its node was gone before it started
         except RayActorError as error:
             if error.actor_init_failed:
                 self._note_failure(machine, error)

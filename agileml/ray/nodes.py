@@ -123,6 +123,7 @@ class Roster:
         gave up by itself.
         """
         node, since = self.seats[machine].node.id, self.seats[machine].since
+        # One long life clears the count: the node is sound.
         lives = self.short_lives.get(node, 0) + 1 if now - since < _SHORT_LIFE_S else 0
         return replace(
             self,

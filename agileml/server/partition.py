@@ -58,7 +58,7 @@ class PartitionState:
     ) -> None:
         self.values = values
         self.clock = clock
-        self._given_out = True  # whoever made it may hold it still
+        self._given_out = True  # its maker may still hold it
         self._made_new = False  # whether the last clock did
         self._shards = shards
         self._undo = list(undo)
@@ -135,7 +135,7 @@ class PartitionState:
         if len(rows) == len(self.values):
             return self.all_values()
         taken: Matrix = self.values[fastest_index(rows)]
-        if taken.base is None:  # gathered
+        if taken.base is None:  # gathered: a copy already
             return taken
         # The last clock wrote in place, and the next likely will: a view would change under its reader.
         if not self._made_new:

@@ -145,7 +145,7 @@ class ServerProcess:
                     self._model.open_for_writing(partition_file(partition)) as out,
                 ):
                     np.save(out, values)
-        except Exception as error:  # file systems have kinds of their own
+        except Exception as error:  # file systems have error types of their own
             why = f"{type(error).__name__}: {error}"
             print(f"the model cannot be written yet: {why}", file=sys.stderr, flush=True)
             if not self._saving.current_activity[1]:

@@ -67,7 +67,7 @@ def _answer_read(
         return WAIT
     ahead = 0 if replica.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
     if replica.backed < asked.clock - setup.lag_limit - ahead:
-        return WAIT  # so that a failure costs at most that many clocks, and undo has an end
+        return WAIT  # limits what a failure costs, and the memory for undo
     return ReadDone(asked.request, part.partition, state.read_rows(part.rows, asked.clock))
 
 

@@ -45,6 +45,7 @@ class StaleView:
         """Moves to a new clock with ``values``, which touched ``rows``. ``pending``:
         the deltas that it left.
         """
+        # A clock that touched every row leaves nothing of the own array to keep.
         if self._own is None or len(rows) == len(values):
             self._own, self._unread = None, list(pending)
             return

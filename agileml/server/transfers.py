@@ -60,5 +60,6 @@ class Transfers:
         for partition, transfer in self._transfers.items():
             if not transfer.recent:
                 asked.append(Send(transfer.to, TransferInquiry(partition, transfer.message.epoch)))
+            # The answer to what was sent just now may still be on its way; it is asked after the next time.
             transfer.recent = False
         return asked

@@ -55,9 +55,9 @@ class WorkerProcess:
         self._loader = ShardLoader(self._input.read_shard, ShardCache(job.input_bytes), self._cores)
         self._unreleased: list[tuple[ShardWork, Patch]] = []
         self._pacer = Pacer(folder.path, machine)
-        self._release_at = -math.inf  # by the pacer
+        self._release_at = -math.inf  # in the pacer's time
         self._goes_on = False  # computing, without a pause since the last release
-        self._finish_by = math.inf  # what it has begun, where it drains
+        self._finish_by = math.inf  # until when a draining worker finishes its clock (monotonic seconds)
         self._found: list[ShardObjective] = []
         self._meter = WorkerMeter(machine, incarnation, time.monotonic()) if job.setup.automatic else None
         self._ask_after_s = job.timing.ask_after_s

@@ -69,14 +69,17 @@ def score_candidates(
     lost = _lost_s(footprint, requestable, scaling)
     useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
     counts = requestable.counts[..., None]
+    # The held footprint's work does not depend on the count of the request, so it has no axis for it.
     work = _held_work(footprint, lost)[:, :, None, :] + counts * useful[:, :, None, :]
     paid, works = _reliable_tier(footprint, requestable, reliable, scaling)
+    # In stage 3 the reliable machines do no work, and the window below need not be computed.
     if works.any():
         window = np.maximum(paid[..., None] - lost[:, :, None, :], 0.0)
         work += reliable.count * reliable.cores * works[..., None] * window
     instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
     work *= scaling.batch_efficiency(instances)[..., None]
     if np.isfinite(work_left).any():
+        # In place: these are the largest arrays of a decision, and a copy would leave the cache.
         np.minimum(work, work_left[:, None, None, None], out=work)
     fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
     charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]
@@ -98,6 +101,8 @@ def _held_work(footprint: AllocationColumns, lost: Floats) -> Floats:
     An allocation can lose no more time than it has.
     """
     work = np.zeros_like(lost)
+    # A loop over the few places keeps the arrays at (n, m, d); broadcasting would multiply them by the
+    # places.
     for place in range(footprint.count.shape[-1]):
         cores = footprint.count[:, place] * footprint.cores[:, place]
         if cores.any():

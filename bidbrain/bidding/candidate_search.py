@@ -49,6 +49,7 @@ class ScoredCandidates:
         """
         ratio = self.scores.cost_per_work
         flat = ratio.reshape(len(ratio), -1)
+        # argmin returns the first of equals, which is the promised order by market, count and delta.
         where = flat.argmin(axis=1)
         market, count, delta = np.unravel_index(where, ratio.shape[1:])
         better = np.take_along_axis(flat, where[:, None], axis=1)[:, 0] < self.now.cost_per_work
@@ -72,8 +73,11 @@ def request_room(setting: MarketSetup, held_now: FootprintBatch) -> Codes:
 def score_requests(setting: MarketSetup, at: DecisionBatch, counts: Codes) -> ScoredCandidates:
     """Scores every market, count and bid delta; ``counts`` (m or 1, c) are cut where there is less room."""
     rooms = request_room(setting, at.held)[:, :, None]
+    # With one list of counts and no limit on cores, all markets have the same room: one column serves them
+    # all.
     if len(counts) == 1 and np.isinf(setting.limits.max_cores):
         rooms = rooms[:, :1]
+    # Counts beyond the room repeat the largest one that fits, so the array stays rectangular.
     counted = np.minimum(counts, np.maximum(rooms, 1))
     footprint = held_columns(setting, at)
     deltas = bid_deltas(setting)
@@ -81,6 +85,7 @@ def score_requests(setting: MarketSetup, at: DecisionBatch, counts: Codes) -> Sc
     weights = score_candidates(footprint, grid, setting.reliable, setting.scaling, at.work_left)
     tradable = at.open & np.isfinite(at.prices) & at.chances.known_markets()
     allowed = tradable[:, :, None] & np.broadcast_to(rooms >= 1, counted.shape)
+    # Setting E to infinity excludes a request from every later comparison without a mask.
     weights.cost_per_work[~allowed] = np.inf
     now = estimate_footprint(setting, footprint, at.work_left, changes=False)
     return ScoredCandidates(now, counted, deltas, 1.0 - grid.survival, allowed, weights)
@@ -111,6 +116,7 @@ def score_renewals(setting: MarketSetup, at: DecisionBatch, place: Codes) -> Ren
     footprint, again = held_columns(setting, at), renewed_columns(setting, at)
     chosen = np.arange(at.held.count.shape[1]) == place[:, None]
     kept = _choose_columns(chosen, again, footprint)
+    # Survival 1 and charge 0 take the allocation out of the products and sums; its column stays.
     gone = replace(
         footprint,
         count=np.where(chosen, 0.0, footprint.count),

@@ -30,6 +30,7 @@ def next_decision_at(now: Instant, footprint: Iterable[Holding], anchor: Instant
     """
     periods = (now - anchor) // DECISION_PERIOD_S + 1
     moments = [anchor + periods * DECISION_PERIOD_S]
+    # A lead that has passed already is filtered below: the holding was decided about then.
     moments += [holding.hour_ends - RENEWAL_LEAD_S for holding in footprint]
     return Instant(min(moment for moment in moments if moment > now))
 

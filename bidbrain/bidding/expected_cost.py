@@ -56,6 +56,7 @@ class _Until:
     left_s: float
 
     def survival(self, horizon_s: float) -> float:
+        # The provider ends every machine at this age, so none survives beyond it.
         return self.lives.survival(horizon_s) if horizon_s <= self.left_s else 0.0
 
     def expected_uptime(self, horizon_s: float) -> Seconds:
@@ -133,5 +134,6 @@ def cost_per_work(
     Work beyond ``work_left`` is of no use to the job and does not count.
     """
     work = np.minimum(expected_work(footprint, scaling, changes=changes), work_left)
+    # The inner divisor 1 only avoids a warning where there is no work.
     works = work > 0
     return np.where(works, footprint_charge(footprint) / np.where(works, work, 1.0), np.inf)

@@ -83,6 +83,7 @@ def mean_time_left(transient: AllocationColumns) -> Floats:
     """Returns the mean time left over the cores, in seconds, shape (...); an hour where there are none."""
     cores = transient.count * transient.cores
     total = cores.sum(axis=-1)
+    # The divisor 1 only avoids a warning; empty footprints get the hour below.
     left: Floats = (cores * transient.left_s).sum(axis=-1) / np.where(total > 0, total, 1.0)
     return np.where(total > 0, left, HOUR_S)
 

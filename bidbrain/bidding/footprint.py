@@ -113,6 +113,7 @@ def delta_of(bid: Floats, price: Floats, cleared_by_bid: bool) -> Floats:
 
     Negative where that evicts now; never negative where prices do not evict.
     """
+    # Rounded, because a bid at exactly the price must not come out as evicted by a float's last bit.
     delta = np.round(bid - price, 9)
     return delta if cleared_by_bid else np.maximum(delta, 0.0)
 
@@ -122,9 +123,11 @@ def _allocation_columns(
 ) -> AllocationColumns:
     now, rules = at.held, setting.rules
     if rules.max_lifetime_s is not None:
+        # Only revocable machines have a maximum lifetime.
         left_s = np.where(now.on_demand, left_s, np.minimum(left_s, rules.max_lifetime_s - now.age_s))
     there = now.count > 0
     left_s = np.where(there, np.maximum(left_s, 0.0), 0.0)
+    # The defaults are those of on-demand machines and of empty places, which are never evicted.
     survival, uptime, owed = np.ones(left_s.shape), left_s.copy(), left_s.copy()
     rows, places = np.nonzero(there & ~now.on_demand)
     if len(rows):

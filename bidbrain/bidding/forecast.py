@@ -75,6 +75,7 @@ def forecast_cost(
     window_s, charge, done = (
         float(column[0]) for column in (mean_time_left(transient), steady.charge, steady.work)
     )
+    # The last decision is the hold that ends the list, so more than one means that something is bought.
     sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
     if math.isfinite(most_s):
         work = min(work, done / window_s * max(most_s - sigma_s, 0.0))
@@ -83,6 +84,7 @@ def forecast_cost(
         expected_s = math.inf
     ends = math.isfinite(expected_s)
     evicted = float((1.0 - transient.survival).sum())
+    # A part of a job ends in the middle of a billing hour that the next part goes on using.
     paid_s = partial(billed_s, observation.rules) if whole else float
     return CostForecast(
         work=work,

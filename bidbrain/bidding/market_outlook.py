@@ -52,6 +52,7 @@ def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, M
     """
     single = ObservationBatch.from_observation(replace(observation, footprint=()))
     setting, at, scaling = single.setting, single.at, observation.scaling
+    # The count does not matter for one worker's first hour: sharing policies scale it.
     grid = request_grid(setting, at, np.ones((1, 1, 1), np.int64), bid_deltas(setting))
     uptime, survival, charge = grid.uptime_s[0], grid.survival[0], grid.charge[0]
     work_s = np.maximum(uptime - scaling.sigma_s - (1 - survival) * scaling.lambda_s, 0.0)
@@ -61,6 +62,7 @@ def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, M
         & np.isfinite(at.prices[0])
         & np.broadcast_to(at.chances.known_markets(), (1, len(per_work)))[0]
     )
+    # Ideal speed of the workers, less what they lose by waiting for each other.
     together = workers * scaling.efficiency(workers)
     found = {}
     for number, market in enumerate(setting.markets):

@@ -32,6 +32,8 @@ class ObservationBatch:
         """Keeps the order of the offers and of the footprint."""
         offers = observation.offers
         codes, elsewhere = _market_codes(observation)
+        # On-demand holdings in markets without an offer get a column of their own, closed and without a spot
+        # price.
         unpriced = [np.nan] * len(elsewhere)
         setting = MarketSetup(
             markets=(*(offer.market for offer in offers), *(holding.market for holding in elsewhere)),

@@ -77,11 +77,15 @@ def cheapest_rental(
     """
     best: Rental | None = None
     most = work.most_machines if _scales_up(work.scaling) else 1
+    # The most machines are the fastest: a type that is too slow with all of them is too slow with any count.
     types = [t for t in types if _least_seconds(t, np.array([most]), work)[0] <= within_s - work.start_s + 1]
     for first in range(1, most + 1, _CHUNK) if types else ():
+        # No larger count can be cheaper than its floor, so the search ends here.
         if best is not None and min(_cost_floor(machine, first, work) for machine in types) > best.cost:
             break
         counts = np.arange(first, min(first + _CHUNK, most + 1))
+        # Candidates come by their lower bound: the exact, slow pricing stops at the first bound above the
+        # best.
         for least, machine, count in _rentals_by_least_cost(types, counts, work, within_s):
             if best is not None and least > best.cost:
                 break
@@ -109,6 +113,7 @@ def _rentals_by_least_cost(
     """Yields the ways that may be fast enough, each with a lower bound of its cost, lowest bound first."""
     seconds = np.stack([_least_seconds(machine, counts, work) for machine in types])
     least = np.stack([_least_cost(machine, counts, row) for machine, row in zip(types, seconds, strict=True)])
+    # One second of slack, because the array's seconds are a lower bound of the exact ones.
     least[seconds > within_s - work.start_s + 1] = np.inf
     for place in np.argsort(least, axis=None).tolist():
         row, column = divmod(place, len(counts))
@@ -126,6 +131,7 @@ def _least_seconds(machine: MachineType, counts: Codes, work: Workload) -> Float
     """Returns t, as a lower bound of what ``price_rental`` computes."""
     scaling = work.scaling
     rate = counts * machine.speed * scaling.batch_efficiency(counts.astype(np.float64))
+    # Rounding errors must only ever make this smaller, or the exact optimum could be pruned.
     seconds: Floats = np.ceil((scaling.sigma_s + work.core_seconds / rate) * (1 - 1e-12) - _SLACK_S)
     return seconds
 

@@ -105,11 +105,14 @@ def estimate_costs(setting: MarketSetup, footprints: FootprintSums) -> Footprint
     reliable, scaling = setting.reliable, setting.scaling
     works = scaling.reliable_work(footprints.instances, reliable.count)
     tier = works * reliable.count
+    # With very frequent losses the pauses would fill more than all of the time.
     working = np.maximum(1.0 - scaling.lambda_s * np.maximum(footprints.losses, 0.0), 0.0)
+    # Taking an allocation away subtracts what was added; rounding may leave a little less than nothing.
     cores = np.maximum(footprints.cores, 0.0) + tier * reliable.cores
     speed = scaling.batch_efficiency(footprints.instances + tier) * cores * working
     per_hour = np.maximum(footprints.paid, 0.0) + reliable.count * reliable.price
     ratio = np.full(np.broadcast_shapes(per_hour.shape, speed.shape), np.inf)
+    # E stays infinite without speed, so such footprints lose every comparison.
     np.divide(per_hour / HOUR_S, speed, out=ratio, where=speed > 0)
     return FootprintCosts(per_hour, speed, ratio)
 
@@ -121,11 +124,14 @@ def fresh_rates(setting: MarketSetup, at: DecisionBatch, *, refunds: bool = True
     much work left get the same rates.
     """
     shape = (len(_ahead_s(setting, at)), len(setting.markets))
+    # Bids do not matter where capacity evicts: any delta that is not negative gets the same answer.
     delta = np.full(shape, setting.limits.bid_deltas[-1])
     if setting.rules.cleared_by_bid:
         shape = at.prices.shape
         delta = np.where(np.isfinite(at.prices), np.maximum(setting.on_demand - at.prices, 0.0), 0.0)
     market = np.broadcast_to(np.arange(len(setting.markets)), shape)
+    # Rates at a price of 1 are computed once for all decision points that share a horizon, then scaled by the
+    # price.
     found = _machine_rates(setting, at, (market, delta, np.zeros(shape)), np.ones(shape), refunds=refunds)
     there = np.ones(at.prices.shape)
     return MachineRates(found.paid * at.prices, found.losses * there, found.up * there, at.prices)
@@ -172,7 +178,9 @@ def _ahead_s(setting: MarketSetup, at: DecisionBatch) -> Floats:
     """Returns H: (n, 1), or (1, 1) where it is the same for all."""
     limits = setting.limits
     most = min(limits.max_instances * float(setting.cores.max()), limits.max_cores)
+    # All cores together take at least this long for the rest of the work.
     ahead_s: Floats = np.clip(at.work_left / most, *AHEAD_S)[:, None]
+    # One row instead of n makes every answer below n times cheaper.
     return ahead_s[:1] if (ahead_s == ahead_s[:1]).all() else ahead_s
 
 
@@ -189,12 +197,15 @@ def _machine_rates(
     rules = setting.rules
     left_s = np.broadcast_to(_ahead_s(setting, at), delta.shape)
     if rules.max_lifetime_s is not None:
+        # A machine that the provider is about to end anyway still needs a positive horizon to divide by.
         left_s = np.clip(rules.max_lifetime_s - age_s, 1.0, left_s)
     known = at.chances.known_markets()
     watched = np.take_along_axis(np.broadcast_to(known, (len(market), known.shape[1])), market, axis=1)
 
     def survive_until(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
         survival, uptime_s = at.chances.survival_and_uptime(market, delta, age_s, until_s)
+        # Unknown markets get a constant hazard here. The pessimistic answer, survival 0, would forbid them
+        # for ever.
         guessed = np.exp(-UNKNOWN_PER_S * until_s)
         return (
             np.where(watched, survival, guessed),
@@ -202,6 +213,7 @@ def _machine_rates(
         )
 
     survival, uptime_s = survive_until(left_s, np.ones(left_s.shape, np.bool_))
+    # Avoids a division by zero for machines whose eviction is under way.
     lasting = np.maximum(uptime_s, 1.0)
     losses = (1.0 - survival) / lasting
     up = 1.0 / (1.0 + losses * GAP_S)

@@ -84,6 +84,7 @@ class Auto:
             np.zeros(len(at), np.bool_),
         )
         growing = (_fairly_offered(setting, at) & (_growth_room(setting, at.held) >= 1)).any(axis=1)
+        # Growth goes first: an exchange is only worth its cost on a footprint that is complete.
         tempted = ~growing & self._sees_cheaper(setting, at)
         for some, ask in ((growing, self._choose_growth), (tempted, self._choose_exchange)):
             rows = np.flatnonzero(some)
@@ -106,14 +107,17 @@ class Auto:
         count = counts[rows, market, nth]
         least, as_it_is = flat.min(axis=1), estimate_costs(setting, now)
         joining = count * fresh.paid[rows, market] * setting.scaling.sigma_s / HOUR_S
+        # Work that is done before the new machines run is not made cheaper by them.
         left = np.maximum(at.work_left - as_it_is.speed * GAP_S, 0.0)
         better = least < as_it_is.cost_per_work
+        # From an empty footprint, whose E is infinite, any machine saves infinitely much.
         saved = np.where(np.isfinite(as_it_is.cost_per_work), as_it_is.cost_per_work - least, np.inf)
         worth = better & (np.where(better, saved, 0.0) * np.maximum(left, 1e-9) > joining)
         return _as_requests(setting, market, count, worth)
 
     def _choose_exchange(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
         """Requests machines in place of the allocation whose exchange gains most."""
+        # Without refunds: a new machine's refunded first hour must not make exchanges look profitable.
         fresh, rates = fresh_rates(setting, at, refunds=False), held_rates(setting, at, refunds=False)
         now = sum_footprint(setting, at, rates)
         standing = now, estimate_costs(setting, now)
@@ -133,6 +137,7 @@ class Auto:
         """
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
             return np.full(len(at), NOTHING)
+        # An age of 0 means that the machine does not run yet.
         pending = np.where((at.held.count > 0) & (at.held.age_s <= 0), 1, 0).max(axis=1) > 0
         going = (_surplus_machines(setting, at) & ~pending[:, None]) | _above_list_price(setting, at)
         dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
@@ -169,6 +174,7 @@ class Auto:
             held.paid[:, place], held.losses[:, place], held.up[:, place], held.billed[:, place]
         )
         cores = setting.cores[at.held.market[:, place]]
+        # As many machines as make up the same cores, but never more machines than there were.
         others = np.ceil((count * cores)[:, None] / setting.cores)
         others = np.clip(others, 1.0, np.maximum(count, 1.0)[:, None])
         then = estimate_costs(
@@ -178,6 +184,7 @@ class Auto:
         least = np.where(_fairly_offered(setting, at), then.cost_per_work, np.inf)
         best, rows = least.argmin(axis=1), np.arange(len(at))
         least, speed, new = least[rows, best], then.speed[rows, best], others[rows, best]
+        # A machine that does not run yet is not exchanged: its successor might be just as slow to come.
         cheaper = (count > 0) & (at.held.age_s[:, place] > 0) & (least < as_it_is.cost_per_work)
         lasts_s = np.minimum(self.lasts_s, at.work_left / np.maximum(speed, 1e-9))
         saved = (
@@ -199,6 +206,7 @@ class Auto:
             values.reshape(len(at), -1)[rows, best] for values in (grown.per_hour, grown.speed)
         )
         largest = FootprintCosts(per_hour, speed, flat[rows, best])
+        # Closed at a fair price means that a request was refused a moment ago.
         refused = ~at.open & (at.prices <= setting.on_demand)
         return place_tier(setting, (_fairly_offered(setting, at), refused), fresh, largest, restart)
 
@@ -267,8 +275,10 @@ def _surplus_machines(setting: MarketSetup, at: DecisionBatch) -> Flags:
     if not (surplus > 0).any():
         return np.zeros(held.count.shape, np.bool_)
     running = (held.count > 0) & (held.age_s > 0)
+    # A stable sort keeps live and backtested decisions equal where prices tie.
     order = np.argsort(np.where(running, -_paid_per_core(setting, at), np.inf), axis=1, kind="stable")
     counts = np.take_along_axis(np.where(running, held.count, 0), order, axis=1)
+    # An allocation goes as a whole if the dearer ones before it do not cover the surplus yet.
     before = np.cumsum(counts, axis=1) - counts
     found = np.zeros(held.count.shape, np.bool_)
     np.put_along_axis(found, order, (before < surplus[:, None]) & (counts > 0), axis=1)
@@ -327,4 +337,5 @@ def _tried_counts(most: int) -> Codes:
     """Returns, (c,), the counts to try, increasing to ``most``: all of them where they are few."""
     if most <= _COUNTS:
         return np.arange(1, max(most, 1) + 1)
+    # Spaced in the logarithm: the best count matters by its ratio, not by one machine.
     return np.unique(np.rint(np.geomspace(1, most, _COUNTS)).astype(np.int64))

@@ -75,6 +75,7 @@ class DeadlineBound:
             return _fill_on_demand(observation, choice, goal)
         if rented and observation.rules.quantum_s >= HOUR_S:
             return _plain_decision(observation, Action.HOLD, choice)  # its hour is paid for
+        # Spot machines are granted, so the rented ones, one allocation per decision, are no longer needed.
         if rented and (choice.machine is MachineKind.NOTHING or spot_held(observation)):
             return _decision_about(observation, Action.TERMINATE, choice, rented[0])
         if choice.machine is MachineKind.NOTHING:
@@ -94,8 +95,10 @@ class DeadlineBound:
         if holding.on_demand:
             return _decision_about(observation, Action.RENEW if wanted else Action.TERMINATE, choice, holding)
         offer = observation.find_offer(holding.market)
+        # The net assumes machines of the target's size; a smaller one would fill a place and be too slow.
         if wanted and holding.cores < goal.cores:
             return _decision_about(observation, Action.TERMINATE, choice, holding)
+        # A live spot machine that costs no more than the on-demand one it would be replaced by stays.
         if wanted and offer.price <= offer.on_demand:
             return _decision_about(observation, Action.RENEW, choice, holding)
         decision = self.strategy.renew_or_terminate(observation, holding_id)
@@ -113,6 +116,8 @@ class DeadlineBound:
         up = looked is not False
         at_s = Seconds(float(observation.now - pledge.start))
         job = pledged_job(observation, pledge, goal)
+        # Measured speeds change a little at every decision; unrounded, each would need a new plan of about a
+        # second.
         if pledge.measured:
             job = round_up_job(job)
         now = deadline_state(observation, pledge, goal, job, up)
@@ -145,9 +150,11 @@ def _grow_if_slow(observation: Observation, pledge: Pledge, decision: Decision) 
     if decision.action is not Action.HOLD or _footprint_speed(observation) >= needed:
         return decision
     fair = {offer.market for offer in fair_offers(observation)}
+    # Only alternatives at a fair price: growth must not cost more than on-demand machines would.
     more = [w for w in decision.weighed if w.market in fair and math.isfinite(w.cost_per_work)]
     if not more:
         return decision
+    # First what is fast enough, then the cheapest of it; if nothing is, what comes nearest.
     best = min(more, key=lambda w: (max(needed - _footprint_speed(observation, w), 0.0), w.cost_per_work))
     assert best.market is not None
     assert best.bid_delta is not None

@@ -96,11 +96,13 @@ def choose_target(observation: Observation, pledge: Pledge) -> Target:
     """
     known = list_targets(observation)
     rented = {holding.market for holding in on_demand_held(observation)}
+    # Rented types come first: changing them would pay another start for nothing.
     known = tuple(goal for goal in known if goal.market in rented) or known
     if len(known) == 1:
         return known[0]
     alone = [_on_demand_only(observation, pledge, goal, observation.work_left) for goal in known]
     left_s = float(pledge.deadline - observation.now)
+    # A type that is just in time must not be lost to rounding.
     in_time = [found for found in alone if found.needs_s <= left_s + _DUST_S]
     if in_time:
         return min(in_time, key=lambda found: (found.cost, found.goal.market)).goal
@@ -119,9 +121,11 @@ class _OnDemandOnly:
 
 def _on_demand_only(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _OnDemandOnly:
     left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
+    # Before the first clock there is no checkpoint, and so nothing to move between regions.
     if work == pledge.work:  # nothing is done yet, so nothing is carried
         left = replace(left, overhead_s=Seconds(left.overhead_s - _move_cost(observation, goal).delay_s))
     needs_s = least_deadline_s(left)
+    # Where hours are billed, a tick of two minutes still costs an hour at the end.
     billed = replace(left, tick_s=Seconds(max(left.tick_s, observation.rules.quantum_s)))
     return _OnDemandOnly(goal, needs_s, Usd(least_budget(billed) + _reliable_cost(observation, needs_s)))
 
@@ -147,6 +151,7 @@ def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Deadl
     return DeadlineJob(
         work_s=Seconds(pledge.work / goal.speed),
         deadline_s=Seconds(float(pledge.deadline - pledge.start)),
+        # The worst start: machines boot, join, and what ran before was lost with a pause.
         overhead_s=Seconds(start_s + scaling.sigma_s + scaling.lambda_s),
         tick_s=Seconds(float(DECISION_PERIOD_S)),
         spot=UsdPerHour(min(_round_up_price(goal.spot), goal.on_demand)),
@@ -159,6 +164,7 @@ def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Deadl
 
 def round_up_job(job: DeadlineJob) -> DeadlineJob:
     """Returns ``job`` with its durations rounded up, by 2 % or ten seconds at most: never less safe."""
+    # A value that is on the scale already must not move up by a rounding error.
     steps = math.ceil(math.log(job.work_s) / math.log1p(_WORK_STEP) - 1e-9)
     return replace(
         job,
@@ -179,6 +185,7 @@ def deadline_state(
     running = MachineKind.SPOT if spot else MachineKind.ON_DEMAND if rented else MachineKind.NOTHING
     time_left_s = max(float(pledge.deadline - observation.now), 0.0)
     reliable = _reliable_cost(observation, time_left_s)
+    # The last billing step may be paid for and not used.
     rounding = goal.on_demand * observation.rules.quantum_s / HOUR_S
     return DeadlineState(
         at_s=Seconds(float(observation.now - pledge.start)),

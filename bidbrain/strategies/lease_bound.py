@@ -30,6 +30,7 @@ class LeaseBound:
         """Decides as ``strategy``, within what the lease still has room for."""
         seen = self._restrict(observation)
         decision = self.strategy.decide(seen)
+        # A strategy that knows no limits, such as one on demand, may ask for more than it was shown.
         if decision.action is not Action.ACQUIRE or self._has_room(seen, decision):
             return decision
         why = "What this strategy asks for is more than the job's lease has room for."
@@ -45,6 +46,7 @@ class LeaseBound:
         offers = close_outside_lease(observation.offers, self.lease)
         if self.capped:
             offers = tuple(replace(o, open=o.open and o.price <= o.on_demand) for o in offers)
+            # What an hour may cost at most is the bid, so the budget has to cap it.
             limits = replace(limits, bid_deltas=_affordable_deltas(limits, offers))
         return replace(observation, limits=limits, offers=offers)
 

@@ -138,5 +138,6 @@ def _request_together(
 ) -> RequestBatch:
     """Requests ``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
     count = np.minimum(np.ceil(cores / setting.cores).astype(np.int64), setting.limits.max_instances)[market]
+    # These strategies know all or nothing: what is left of a partly evicted footprint is not topped up.
     wanted = (at.held.live_count == 0) & (market != NOTHING) & (count > 0)
     return RequestBatch.one_each(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)

@@ -37,6 +37,7 @@ class BidBrain:
         """Chooses the request with the least E, where that is below E now."""
         believed, counts = self._with_recovery_cost(setting), self._candidate_counts(setting)
         weighed = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
+        # Scored in blocks: arrays of all jobs at once would leave the cache and take several times as long.
         blocks = np.array_split(np.arange(len(at)), max(len(at) * weighed // _AT_ONCE, 1))
         asked = [self._choose_block(believed, at.select(rows), counts) for rows in blocks]
         return RequestBatch.one_each(
@@ -49,7 +50,9 @@ class BidBrain:
         weighing = score_requests(setting, at, counts)
         market, count, delta, better = weighing.best_candidates()
         rows = np.arange(len(at))
+        # One row of counts may serve all markets; its only column is 0.
         wanted = weighing.counts[rows, np.minimum(market, weighing.counts.shape[1] - 1), count]
+        # The same rounding as a live decision's bid, so that a backtest asks for the same price.
         bid = np.round(at.prices[rows, market] + weighing.deltas[delta], 6)
         return RequestBatch.one_each(np.where(better, market, NOTHING), np.where(better, wanted, 0), bid)
 

@@ -96,6 +96,7 @@ def place_tier(
     best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
     least = per_hour[rows, best]
     spot = least < worth
+    # Waiting costs nothing while no machine runs, so a market that will open again is worth it.
     refusing = np.where(closed, every, np.inf).min(axis=1) < worth
     return TierPlacement(
         market=np.where(spot, best, NOTHING),
@@ -115,7 +116,9 @@ def _cost_of_loss(
     listed = reliable.count * reliable.price
     others = (largest.per_hour - listed)[:, None]
     speed = np.maximum(largest.speed, reliable.cores)
+    # Half an interval is lost on average, so the time at risk is twice the work redone.
     kept_h = (2.0 * restart.work_redone(speed) / speed)[:, None] / HOUR_S
+    # The clip avoids 0 / 0 for rare losses and an overflow of expm1 for constant ones.
     chance = np.clip(HOUR_S * fresh.losses * kept_h, _RARE, _SURE)
     again_h = kept_h * (np.expm1(chance) / chance - 1.0) / chance
     loss: Floats = (others + reliable.count * fresh.paid) * again_h

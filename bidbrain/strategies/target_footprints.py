@@ -40,6 +40,7 @@ def list_targets(observation: Observation) -> tuple[Target, ...]:
     if not rentable:
         raise ValueError("a deadline needs a market whose on-demand price is known")
     rented = {holding.market for holding in observation.footprint if holding.on_demand}
+    # Rented markets sort first, so that of equal types the one in use is kept.
     offers = sorted(rentable, key=lambda o: (o.market not in rented, o.market))
     below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
     kinds: dict[tuple[float, float], Target] = {}

@@ -53,11 +53,13 @@ class TierML:
         best, least = offered.argmin(axis=1), offered.min(axis=1)
         fair = least < np.inf
         rented, spot = at.held.on_demand & (at.held.count > 0), ~at.held.on_demand & (at.held.count > 0)
+        # While two classes are held the better one decides, or a move would start over and over.
         held = np.where(spot, _held_rates(setting, at), np.inf).min(axis=1, initial=np.inf)
         moves = spot.any(axis=1) & fair & worth_a_move(held, least, self.factor)
         returns = fair & ~spot.any(axis=1)
         rents = ~fair & ~spot.any(axis=1) & ~rented.any(axis=1)
         on_demand = int(np.argmin(setting.on_demand / setting.cores))
+        # A job that holds nothing takes the best class, a running one only a significantly better one.
         market = np.where(moves | returns, best, np.where(rents, on_demand, NOTHING))
         room = np.maximum(setting.limits.max_instances - at.held.live_count, 0)
         count = np.minimum(np.ceil(self.cores / setting.cores).astype(np.int64)[market], room)

@@ -92,6 +92,7 @@ def _open_if_fair(offer: Offer) -> Offer:
 def _with_move_pause(observation: Observation) -> Observation:
     """Adds lambda to sigma: a voluntary move stops the program and restarts it, as an eviction does."""
     scaling = observation.scaling
+    # Nothing else works meanwhile: the one footprint stops, so the move pays both pauses.
     both = Seconds(scaling.sigma_s + scaling.lambda_s)
     return replace(observation, scaling=replace(scaling, sigma_s=both))
 
@@ -103,6 +104,8 @@ def move_surcharges(observation: Observation) -> Mapping[Market, float]:
         assert carried is not None
         toll = carried.transfer_cost(JobSite(offer.market, offer.price, float(offer.cores)))
         if toll.total_cost > 0:
+            # The toll is spread over the shorter of the two: beyond it neither work nor prices can be relied
+            # on.
             serves_s = min(observation.work_left / offer.cores, LASTS_S)
             found[offer.market] = toll.total_cost / max(serves_s, 1.0) * HOUR_S
     return found

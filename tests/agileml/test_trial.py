@@ -1,4 +1,6 @@
-"""What a clock takes, as a trial on a part of the input measures it, and as applications estimate it."""
+"""Tests how long a clock takes, as a trial on a part of the input measures it, and as applications estimate
+it.
+"""
 
 from __future__ import annotations
 

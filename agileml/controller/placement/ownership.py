@@ -24,7 +24,7 @@ class PartitionStatus(StrEnum):
     SERVED = "served"
     MOVING = "moving"  # its source, frozen, sends it to its owner
     FROZEN = "frozen"  # the owner-to-be died: the source alone has it, nobody serves it
-    LOST = "lost"  # who served it died: its backup has it at B, or else a checkpoint has it
+    LOST = "lost"  # its server died: its backup has it at B, or else a checkpoint has it
     RESTORING = "restoring"  # its backup sends its owner the state at B
 
 

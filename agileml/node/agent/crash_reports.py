@@ -53,6 +53,7 @@ def find_last_error(log: str) -> str | None:
     error = next((line for line in lines if line and not line.startswith(" ")), None)
     if error is None or not frames:
         return error
+    # The innermost frame is often in NumPy; the author wants to know which line of theirs called it.
     theirs = [(file, line) for file, line in frames if not file.startswith((_OURS, "<", *_PYTHONS))]
     file, line = (theirs or frames)[-1]
     return f"{error} ({file}, line {line})"

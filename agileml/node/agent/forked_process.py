@@ -50,7 +50,7 @@ class ForkedProcess:
         return self._code
 
     def kill(self) -> None:
-        if self.poll() is None:  # so that its number is nobody else's
+        if self.poll() is None:  # while it is not reaped no other process gets its number
             os.kill(self.pid, signal.SIGKILL)
 
 

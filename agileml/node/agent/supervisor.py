@@ -97,7 +97,7 @@ class RoleAgent:
         self._poller = zmq.Poller()
         self._silence = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
         self._roles = {role: self._start_role(role, incarnation=1, deaths=0) for role in plays}
-        self._forks = False  # as there will be threads
+        self._forks = False  # from now on there will be threads
         self._context = zmq.Context(1)
         self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
         self._poller.register(self._control.socket, zmq.POLLIN)
@@ -205,7 +205,7 @@ class RoleAgent:
                     pass_fds=self._held,
                 )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
-        self._silence.mark_heard(role, self._timing.lease_s)  # one that starts has a lease to give the first
+        self._silence.mark_heard(role, self._timing.lease_s)  # a lease for its first sign of life
         return _Role(process, incarnation, time.monotonic(), deaths, pulse)
 
     def _open_log(self, role: str) -> AbstractContextManager[BinaryIO | None]:
@@ -230,7 +230,7 @@ def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     job = JobFolder(Path(folder))
     group = job.machine_folder(machine) / "group"
     group.with_suffix(".part").write_text(str(os.getpgrp()))
-    group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+    group.with_suffix(".part").replace(group)  # a host that kills the machine reads a complete file or none
     plays, held = (*ROLES, *more), (int(lock),)
     agent = RoleAgent(job, machine, int(cores), plays, held, logs=True, forks=FORK_IS_SAFE)
     signal.signal(signal.SIGTERM, raise_ended)

@@ -110,7 +110,7 @@ class LocalHost:
             return False
         with place.open("rb") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which others who look may share
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may look at once
             except BlockingIOError:
                 return True
         if machine in self._children:
@@ -191,7 +191,7 @@ class LocalHost:
 
     def _signal_machine(self, machine: str, number: signal.Signals) -> None:
         group = self._process_group(machine)
-        if group is not None and self.is_alive(machine):  # so that number is nobody else's
+        if group is not None and self.is_alive(machine):  # so the number belongs to no other process
             with contextlib.suppress(ProcessLookupError):  # it ended this very moment
                 os.killpg(group, number)
             process_tree.signal_all(number, str(self._folder.machine_folder(machine)))

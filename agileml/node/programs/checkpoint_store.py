@@ -108,7 +108,7 @@ class CheckpointStore:
         self._uploading.add(data)
         try:
             with self._wrap_errors(f"given step-{checkpoint.step}"):
-                self._prune_old(goes_on)  # what was cut off would otherwise be in the way of what is not
+                self._prune_old(goes_on)  # remains of cut-off uploads may fill the store
                 for file in files:
                     self._upload_file(
                         checkpoint.path / file.path, f"{self._root}/data/{data}/{_remote_path(file)}", goes_on

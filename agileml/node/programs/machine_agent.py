@@ -108,11 +108,11 @@ class ProgramAgent:
         self._until = 0.0  # of the notice, or of the last tries
         self._lifetime = AgentLifetime(folder.path, machine)
         self._stands = False
-        self._alive.touch()  # before any word: whoever has spoken is awaited for a shorter time
+        self._alive.touch()  # before any word: an agent that has spoken gets less time until its next sign
         self._touched_at = self._wanted_at = time.monotonic()
         group = folder.machine_folder(machine) / "group"
         group.with_suffix(".part").write_text(str(os.getpgrp()))
-        group.with_suffix(".part").replace(group)  # whoever kills the machine reads it whole, or not yet
+        group.with_suffix(".part").replace(group)  # its killer reads a complete file or none
 
     def run(self) -> int:
         """Runs until nobody has wanted it for a lease, or its machine's time is up; returns the exit status.
@@ -177,9 +177,9 @@ class ProgramAgent:
     def _start_leaving(self, seconds: float) -> None:
         self._until, self._store_again_at = time.monotonic() + seconds, 0.0
         if self._phase is AgentPhase.ENDED:
-            return  # before anybody asked it to
+            return  # it ended by itself, before it was asked to
         if self._phase in (AgentPhase.PLACING, AgentPhase.RESTORING):
-            self._drop_task()  # nothing will be begun from what it brings
+            self._drop_task()  # its result is not needed any more
         self._phase = AgentPhase.LEAVING
         self._disk.announce_eviction(seconds)
         if self._program is not None:
@@ -210,7 +210,7 @@ class ProgramAgent:
             return
         try:
             task.result()
-        except Exception as error:  # of whatever file system the job names
+        except Exception as error:  # file systems have error types of their own
             self._report_failure(
                 "setup", 1, f"its files could not be put in place: {type(error).__name__}: {error}"
             )
@@ -371,7 +371,7 @@ class ProgramAgent:
         try:
             stored: StoredCheckpoint = task.result()
         except (StoreError, OSError) as error:
-            if checkpoint.path.exists():  # else its program has removed it, and has a newer one
+            if checkpoint.path.exists():  # else its program removed it for a newer one
                 self._refusal = f"step-{checkpoint.step} was not stored: {error}"
                 self._log_note(f"{self._refusal}; it is tried again")
                 self._store_again_at = time.monotonic() + _TRY_STORE_AGAIN_S

@@ -128,6 +128,7 @@ class ProgramProcess:
         *lines, self._unfinished = re.split(rb"(?<=[\r\n])", self._unfinished + read)
         for line in lines:
             self._log_line(line)
+        # As much as the longest secret is kept back: its beginning may be at the end of this piece.
         if len(self._unfinished) > _LONGEST_LINE:
             safe = self._redact_secrets(self._unfinished)
             kept = max((len(value) for value, _ in self._hidden), default=1)

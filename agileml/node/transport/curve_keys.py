@@ -41,6 +41,7 @@ class CurveKeys:
 
     def write(self, path: Path) -> None:
         """Writes the keys to a file that only its owner can read, from its first moment on."""
+        # Removed first: the mode below counts only for a new file.
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"public": self.public, "secret": self.secret}, file)

@@ -253,6 +253,7 @@ class SharedMemoryLender:
             while len(end.mapped) > _SLOTS:
                 end.mapped.popitem(last=False)
         end.mapped.move_to_end(loan.token)
+        # Every reader's view refers to this very array, so its end is the end of the last reader.
         array = mapped[_ARRAY : _ARRAY + loan.size]
         if len(array) != loan.size:
             raise LookupError(f"a slot of {len(mapped)} bytes has none of {loan.size}")

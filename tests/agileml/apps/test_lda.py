@@ -22,7 +22,7 @@ SEEDS = (0, 1, 2)
 
 
 def counts(trained: Trained, shards: int, documents: int) -> Floats:
-    """How often each document has each word, put together from the shards."""
+    """Counts how often each document has each word, from the shards."""
     found = np.zeros((documents, len(trained.data.read_index()["words"])))
     first = 0
     for number in range(shards):
@@ -34,7 +34,7 @@ def counts(trained: Trained, shards: int, documents: int) -> Floats:
 
 
 def perplexity(of_documents: Floats, of_topics: Floats, words: Floats) -> float:
-    """Of the documents' words, by expected topics: what both sides are measured by."""
+    """Returns the perplexity of the documents' words, by expected topics: both sides are measured by it."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(words > 0, words * np.log(of_documents @ of_topics), 0.0)
     return float(np.exp(-logs.sum() / words.sum()))
@@ -59,7 +59,7 @@ def topics_of(app: LatentDirichletAllocation, trained: Trained) -> Floats:
 
 
 def halves(texts: list[str], vocabulary: list[str]) -> tuple[Floats, Floats]:
-    """How often each text has each word, counted in every other of its known words, and in the rest."""
+    """Counts how often each text has each word: once in every other of its known words, once in the rest."""
     number = {word: place for place, word in enumerate(vocabulary)}
     found = np.zeros((2, len(texts), len(vocabulary)))
     for row, text in enumerate(texts):
@@ -108,7 +108,7 @@ def test_real_text_is_explained_and_foretold_as_well_as_by_scikit_learn(tmp_path
 
 
 def test_planted_topics_are_found(tmp_path: Path) -> None:
-    """As well as by whoever knows them, but for what fitting gains."""
+    """The fit is as good as the true topics, but for what fitting gains."""
     texts, of_documents, of_topics = planted_documents(300, 100, 200, 5, seed=1)
     write_documents(texts, tmp_path / "in.csv")
     app = LatentDirichletAllocation(topics=5, alpha=0.2, eta=0.05, documents=1, share=1.0)

@@ -66,7 +66,7 @@ def test_the_first_objective_is_that_of_guessing(tmp_path: Path) -> None:
 
 
 def test_plain_descent_never_rises(tmp_path: Path) -> None:
-    """What the bound of the Hessian promises (Böhning, 1992)."""
+    """The bound of the Hessian promises this (Böhning, 1992)."""
     planted_classes.main([str(tmp_path / "in.csv"), "--rows=300"])
     trained = train(LogisticRegression(0.1, momentum=0.0), tmp_path / "in.csv", tmp_path / "cut", 3, 40)
     assert np.all(np.diff(trained.objectives) < 1e-6)

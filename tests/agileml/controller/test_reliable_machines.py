@@ -176,7 +176,7 @@ def test_a_sealer_that_dies_is_replaced() -> None:
 
 
 def test_a_sealer_that_was_started_again_is_asked_anew() -> None:
-    """What it was asked before went with its process, and both are heard of at once."""
+    """Its first order went with its process, and death and restart are heard of at once."""
     job = Job(checkpoints="place", checkpoint_clocks=1)
     job.up("r0", "r1", "t1", "t2", "t3")
     job.complete(1)

@@ -20,7 +20,9 @@ def training() -> Job:
 
 
 def worker_dies(job: Job, times: int, first: int = 1) -> list[Command]:
-    """Of t1, and its agent starts another each time: that has incarnation ``first`` + 1, and so on."""
+    """Kills t1's worker so many times; its agent starts another each time, of incarnation ``first`` + 1 and
+    so on.
+    """
     said: list[Command] = []
     for incarnation in range(first, first + times):
         said += job.tell(WorkerLost("t1", incarnation), WorkerReady("t1", incarnation + 1))
@@ -29,7 +31,7 @@ def worker_dies(job: Job, times: int, first: int = 1) -> list[Command]:
 
 
 def test_where_no_clock_comes_of_it_the_job_fails_and_says_so() -> None:
-    """As for want of memory: every worker that reads the input is killed."""
+    """For want of memory, say, every worker that reads the input is killed."""
     job = training()
     assert not only(Failed, worker_dies(job, PATIENCE))
     (failed,) = only(Failed, job.tell(WorkerLost("t1", PATIENCE + 1)))
@@ -77,7 +79,7 @@ def test_many_machines_may_have_more_deaths(machines: int) -> None:
 
 
 def test_machines_that_are_lost_are_none_of_it() -> None:
-    """Whoever pays for others in their stead knows that."""
+    """Their loss is known to the client, which pays for others in their place."""
     job = training()
     for number in range(3, PATIENCE + 10):
         job.up(f"t{number}")

@@ -122,7 +122,7 @@ def test_a_place_is_no_pattern(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["foo://bucket/states", "refusing://states"])
 def test_a_place_that_cannot_be_read_is_named_with_the_cause(place: str) -> None:
-    """Of a protocol that nobody knows, or without credentials."""
+    """The place has an unknown protocol, or lacks credentials."""
     refusing = type("Refusing", (fsspec.AbstractFileSystem,), {"protocol": "refusing", "info": refuse})
     fsspec.register_implementation("refusing", refusing, clobber=True)
     told = f"checkpoints in {place} cannot be read: (ValueError: Protocol not known|RuntimeError: Unable to)"

@@ -171,7 +171,7 @@ def test_a_bag_and_its_text_keep_the_same_words_as_often(tmp_path: Path) -> None
 
 
 def test_a_word_is_in_a_document_once_however_many_rows_say_so(tmp_path: Path) -> None:
-    """Of words in at most 22 of 40 documents; nearly all occur more often than that."""
+    """Keeps words in at most 22 of 40 documents; nearly all occur more often than that."""
     app = replace(LDA, share=0.55)
     counted = "".join(f"{d},{w},{n}\n" for d, w, n in COUNTS)
     one_by_one = "".join(f"{d},{w},1\n" * n for d, w, n in COUNTS)

@@ -1,4 +1,4 @@
-"""What a part of an input tells of the whole."""
+"""Tests what a part of an input tells of the whole."""
 
 from __future__ import annotations
 

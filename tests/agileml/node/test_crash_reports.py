@@ -1,4 +1,4 @@
-"""What a failed training died of, as the logs of its machines say."""
+"""Tests what the logs of machines say about why a training failed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_error_of_our_own_is_shown_where_it_was() -> None:
 
 
 def test_pythons_own_tracebacks_are_understood(tmp_path: Path) -> None:
-    """Of an exception while another was handled, with a message of two lines."""
+    """The exception was raised while another was handled, and its message has two lines."""
     mine = tmp_path / "mine.py"
     mine.write_text("try:\n    {}[1]\nexcept KeyError:\n    raise ValueError('one\\ntwo')\n")
     ran = subprocess.run([sys.executable, mine], capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ nothing = os.open(os.devnull, os.O_RDONLY)
 
 
 def told(program: str, folder: Path) -> str:
-    """What a program says that forks; its standard error goes to a file."""
+    """Runs a program that forks and returns its output; its standard error goes to a file."""
     with (folder / "errors").open("wb") as errors:
         ran = subprocess.run(
             [sys.executable, "-c", _BEGIN + dedent(program)],
@@ -103,5 +103,5 @@ def test_roles_are_forks_of_their_agent_at_first_and_programs_of_their_own_when_
 
 
 def program(process: int) -> str:
-    """What was started, of which it may be a fork."""
+    """Returns the program that was started; the process may be a fork of it."""
     return Path(f"/proc/{process}/cmdline").read_text().split("\0")[2]

@@ -1,4 +1,4 @@
-"""What every host promises (``agileml/node/hosts/base.py``), on each of them with real processes."""
+"""Tests the promises of every host (``agileml/node/hosts/base.py``), on each of them with real processes."""
 
 from __future__ import annotations
 

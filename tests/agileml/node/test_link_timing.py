@@ -1,7 +1,4 @@
-"""How often a link repeats itself, in virtual time: what that costs a slow wire, and a lost packet.
-
-The wire carries one payload in so many seconds, each packet behind the ones before it.
-"""
+"""Tests how often a link repeats itself, in virtual time: what that costs a slow wire, and a lost packet."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ Turn: TypeAlias = Callable[[Link[int]], Packet[int]]
 
 
 def every_turn(link: Link[int]) -> Packet[int]:
-    """As links did: all that is not confirmed, each time."""
+    """Repeats all that is not confirmed, each time."""
     return link.repeat()
 
 

@@ -1,4 +1,4 @@
-"""Who is silent, and who was only not heard because nobody listened?"""
+"""Tests that a silent peer is told from one that was not heard because nobody listened."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_long_backlog_goes_in_bounded_packets() -> None:
 
 
 def test_an_end_knows_from_any_packet_whether_it_lacks_something() -> None:
-    """As whoever was away and hears the other end for the first time."""
+    """An end that was away hears the other one for the first time."""
     said: Link[str] = Link()
     for word in ("one", "two"):
         said.send(word)

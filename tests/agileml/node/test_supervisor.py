@@ -1,4 +1,6 @@
-"""When the agent of a machine has seen enough deaths of a role; what it then does: ``test_local_host.py``."""
+"""Tests when the agent of a machine has seen enough deaths of a role; what it does then:
+``test_local_host.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a process is at is told once it takes longer than it ever did, in time in which the process ran."""
+"""Tests that an activity is reported once it takes longer than ever before, in time in
+which the process ran.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class Network:
         return MachineLocation(f"{self._subnet}.{number}", ("ip", "netns", "exec", space))
 
     def prioritize(self, machine: str, niceness: int) -> None:
-        """Of the host's processors, for all that runs on ``machine`` now and all that it starts.
+        """Sets the priority on the host's processors of all that runs on ``machine`` now and all that it
+        starts.
 
         Threads have a niceness each; and where the kernel groups tasks by session, their group has one too.
         """

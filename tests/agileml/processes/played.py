@@ -1,4 +1,4 @@
-"""What a process of a machine is, by the name that it gives itself."""
+"""Finds out the role of a machine's process from the name that it gives itself."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RayCluster:
         return str(self.nodes[name].node_id)
 
     def drain(self, *names: str, seconds: int = 30) -> None:
-        """As an autoscaler does that was told of a preemption."""
+        """Drains a node like an autoscaler that was told of a preemption."""
         for name in names:
             command = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", self.address]
             command += ["--node-id", self.id(name), "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
@@ -121,7 +121,7 @@ def processes(job: str) -> dict[int, str]:
 
 
 def wait_until_none(job: str, patience_s: float = 120.0) -> dict[int, str]:
-    """What is left of the job after at most so long."""
+    """Returns what is left of the job after at most so long."""
     until = time.monotonic() + patience_s
     while (left := processes(job)) and time.monotonic() < until:
         time.sleep(0.05)

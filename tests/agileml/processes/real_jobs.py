@@ -149,7 +149,7 @@ class RunningJob:
         return found
 
     def poll(self, seconds: float) -> list[Upward]:
-        """What was said, waited for up to so long."""
+        """Returns what was said, after a wait of at most so long."""
         return self.client.poll(seconds)
 
     def listen(self, seconds: float) -> None:
@@ -207,12 +207,12 @@ class RunningJob:
 
     @property
     def redone(self) -> list[int]:
-        """Of the roll-backs to B."""
+        """The clocks redone after each roll-back to B."""
         return [said.redone for said in self.heard if isinstance(said, RolledBack) and not said.lost]
 
     @property
     def returned(self) -> list[RolledBack]:
-        """To a checkpoint, since some last copy was gone."""
+        """The roll-backs to a checkpoint, as some last copy was gone."""
         return [said for said in self.heard if isinstance(said, RolledBack) and said.lost]
 
     @property

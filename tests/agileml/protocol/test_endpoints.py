@@ -10,7 +10,7 @@ from agileml.protocol.messages import Peer, Read, Send
 
 
 def test_what_is_sent_over_a_connection_that_was_just_closed_and_opened_again_arrives(tmp_path: Path) -> None:
-    """As a server does that forgets one partition and hands over the next to the same machine."""
+    """A server does so that forgets one partition and hands over the next to the same machine."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     poller = zmq.Poller()
     listening = DataEnd(context, "server/t2/1", poller, None, f"ipc://{tmp_path}/t2")

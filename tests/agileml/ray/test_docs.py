@@ -1,7 +1,4 @@
-"""What docs/ray.md shows is so: its code is the example's, its commands and settings are Ray's.
-
-That the example runs is for ``tests/docs/test_readme.py``.
-"""
+"""Tests docs/ray.md: its code is the example's, its commands and settings are Ray's."""
 
 from __future__ import annotations
 

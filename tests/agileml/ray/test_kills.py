@@ -50,11 +50,11 @@ class Siege:
         self.cluster.add(*itertools.islice(self._names, TRANSIENT - len(self._transient())))
 
     def thaw_some(self) -> None:
-        """By chance."""
+        """Thaws some of the frozen, by chance."""
         self._thaw(self.chance.sample(sorted(self.frozen), self.chance.randint(0, len(self.frozen))))
 
     def strike(self, name: str) -> None:
-        """What is to be struck is there, or will be soon: it may just be starting again."""
+        """Strikes a process that is there, or will be soon: it may just be starting again."""
         what, _, whom = name.partition(" ")
         node = "r1" if whom == "reliable worker" else self.chance.choice(self._transient())
         if whom == "raylet":

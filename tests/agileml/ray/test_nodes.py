@@ -1,4 +1,4 @@
-"""Which nodes become machines, and when they are warned of: pure, without Ray."""
+"""Tests which nodes become machines, and when they are warned: pure, without Ray."""
 
 from __future__ import annotations
 

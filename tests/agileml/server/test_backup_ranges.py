@@ -1,4 +1,4 @@
-"""What actives push to backups, however slow these are, and what they say at their end."""
+"""Tests what ActivePSs push to backups, however slow these are, and what they say at their end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def told_last(fabric: Fabric) -> list[EndOfLife]:
 
 
 def read_late(fabric: Fabric, clock: int) -> None:
-    """Of the backups that serve now, as one does who computes again what a dead worker pushed in part."""
+    """Reads from the backups that serve now, like a worker that recomputes what a dead one pushed in part."""
     parts = tuple(ReadPart(partition, 3, np.array([0])) for partition in range(2))
     said = fabric.servers["r"].handle_message("late", Read(99, 0, clock, parts))
     before = serial(LAGGING, clock - 1)

@@ -107,7 +107,7 @@ def test_a_newer_request_takes_the_place_of_an_older_one_and_the_older_is_unknow
 def test_of_a_place_only_the_newest_request_waits(
     asks: list[tuple[str, bool, list[int], int]],
 ) -> None:
-    """As if all that waits were looked through at each."""
+    """Compares with a search through all that waits, at each request."""
     waiting, expected = PendingRequests(), dict[tuple[str, int, bool], int]()
     for number, (sender, updates, partitions, settles) in enumerate(asks):
         request = update(number, *partitions) if updates else read(number, *partitions)

@@ -150,7 +150,9 @@ class Fabric:
         return [event.clock for event in done if event.partition == partition]
 
     def model(self) -> Matrix:
-        """What was saved, put together. All of it: fresh memory may hold an earlier model."""
+        """Returns the saved model, put together. All of it must be saved: fresh memory may hold an earlier
+        model.
+        """
         assert self.saved.keys() == set(range(self.setup.partitions))
         model = np.empty((SHAPE.rows, SHAPE.columns), np.float32)
         for partition, values in self.saved.items():

@@ -58,7 +58,7 @@ class Job:
         return [command for event in events for command in self.tell_together(event)]
 
     def tell_together(self, *events: Event) -> list[Command]:
-        """What is heard of at once."""
+        """Tells events that are heard of at once."""
         self.cluster, commands = step(self.cluster, events)
         self.cluster.check_invariants()
         self.answers += [word for command in commands if (word := self._answer(command)) is not None]

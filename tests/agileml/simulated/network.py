@@ -61,7 +61,7 @@ FEW: Final = 3
 
 @dataclass(slots=True)
 class Host:
-    """What really runs on a machine, whatever the controller believes."""
+    """The processes that really run on a machine, whatever the controller believes."""
 
     name: str
     tier: Tier
@@ -243,7 +243,7 @@ class Network:
         return message
 
     def _still(self) -> list[tuple[str]]:
-        """Who has lost something, and little is on its way from and to it."""
+        """Returns processes that have lost something, with little on its way from and to them."""
         if not self.bereft:
             return []
         under_way = dict.fromkeys(sorted(self.bereft), 0)
@@ -444,6 +444,8 @@ class Network:
 
 
 def _attempt(folder: str) -> int:
-    """Whose number ends its name; of an earlier job's folder, none that this one may drop."""
+    """Returns the number at the end of its name; for another job's folder, one that
+    this job may never drop.
+    """
     run, name = folder.split("/")
     return int(name.rsplit("-", 1)[1]) if run == "run" else 10**9

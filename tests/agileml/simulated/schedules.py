@@ -38,7 +38,7 @@ from tests.agileml.simulated.toy import Toy
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a schedule ended."""
+    """The end of a schedule."""
 
     seed: int
     setup: Setup
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def redone(self) -> tuple[int, ...]:
-        """Of the roll-backs to B; those to a checkpoint have no such bound."""
+        """The clocks redone after each roll-back to B; those to a checkpoint have no such bound."""
         return tuple(word.redone for word in self.upwards if isinstance(word, RolledBack) and not word.lost)
 
     @property
@@ -74,7 +74,7 @@ class Outcome:
         return any(isinstance(word, Failed) for word in self.upwards)
 
     def check(self) -> None:
-        """What must be true of every job that was not lost with its reliable machines."""
+        """Checks what must be true of every job that was not lost with its reliable machines."""
         assert any(isinstance(word, Finished) for word in self.upwards), f"ended with {self.upwards[-1]}"
         assert np.array_equal(self.model, self.expected), f"the model is {self.model}, not {self.expected}"
         bound = max(self.setup.lag_limit, self.unheard)
@@ -103,7 +103,9 @@ def _some(net: Network) -> list[str]:
 
 
 def _lose(net: Network, names: list[str]) -> None:
-    """Whoever runs the machines says so, of all at once, or the controller notices their silence, or both."""
+    """Loses machines: the client says so, of all at once, or the controller notices
+    their silence, or both.
+    """
     how = {name: net.chance.random() for name in names}
     for name in names:
         net.kill_machine(name)
@@ -181,7 +183,7 @@ def lose_reliable(net: Network) -> None:
 
 
 def lose_every_reliable(net: Network) -> None:
-    """Which ends the job, as there is nowhere left to be safe; before training begins, others may come."""
+    """Ends the job, as there is nowhere left to be safe; before training begins, others may come."""
     _lose(net, _reliable(net))
     if not net.cluster.has_begun:
         net.join(Tier.RELIABLE)

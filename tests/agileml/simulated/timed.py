@@ -180,7 +180,7 @@ class Timed:
         self.run(lambda: clock in self.completed_at)
 
     def clock_seconds(self, first: int, last: int) -> list[float]:
-        """What the clocks ``first`` to ``last`` took."""
+        """Returns how long each of the clocks ``first`` to ``last`` took."""
         return [self.completed_at[clock] - self.completed_at[clock - 1] for clock in range(first, last + 1)]
 
     def next_clocks(self, settle: int, measure: int) -> list[float]:
@@ -336,7 +336,7 @@ class Timed:
             self._after(LATENCY_S, partial(self._hear, source, packet))
 
     def _hear(self, source: str, packet: Packet[Any]) -> None:
-        """What comes while the controller is busy is one step with what it does next."""
+        """Makes one step of what comes while the controller is busy, with what it does next."""
         if not self._told:
             self._after(DECIDING_S, self._decide)
         self._told += self.controller.receive_packet(source, packet)

@@ -75,7 +75,9 @@ def traditional(clocks: int = 1) -> float:
 
 
 def stages(reliable: int, clocks: int = 1) -> Stages:
-    """What the job chooses by itself, coming from the stage of its ratio; then each stage in its turn."""
+    """Times the stage that the job chooses by itself, coming from the stage of its ratio; then each stage in
+    turn.
+    """
     job = automatic_training(reliable)
     automatic = statistics.median(job.next_clocks(MAKE_UP_ITS_MIND, clocks))
     chosen, took = job.stages[-1].stage, dict[Stage, float]()
@@ -121,17 +123,17 @@ class Elasticity:
 
     @property
     def steady(self) -> float:
-        """Of 4 machines."""
+        """The length of a steady clock of 4 machines."""
         return statistics.median(self.seconds[1 : self.announced])
 
     @property
     def joining(self) -> float:
-        """By how much the longest clock while they joined exceeds a steady one of 4 machines."""
+        """The excess of the longest clock while they joined over a steady one, as a share of that."""
         return max(self.seconds[self.announced : self.joined + 2]) / self.steady - 1
 
     @property
     def blip(self) -> float:
-        """By how much the longest clock at the eviction exceeds a steady one of 4 machines."""
+        """The excess of the longest clock at the eviction over a steady one, as a share of that."""
         return max(self.seconds[self.warned : self.safe + 2]) / self.steady - 1
 
 

@@ -36,7 +36,7 @@ class Toy:
         return Patch(self.rows(shard), (seen * 3 + shard * 7 + clock * 5) % 11 - 5)
 
     def model(self, clocks: int) -> Matrix:
-        """What training without any cluster comes to."""
+        """Returns what training without any cluster comes to."""
         values = self.initial(np.arange(self.shape.rows))
         for clock in range(1, clocks + 1):
             before = values.copy()

@@ -1,4 +1,4 @@
-"""When a client gives up the controller, which the test plays, over real sockets."""
+"""Tests when a client gives up the controller, which the test plays, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the author of an application is told of its mistakes: before anything starts, with the line."""
+"""Tests what the author of an application is told of its mistakes: before anything starts, with the line."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @dataclass(slots=True)
 class Strikes:
-    """What is done to a job. Frozen machines wake up later, when they have long been given up, or never."""
+    """Kills and freezes a job's processes. Frozen machines wake up when they have long been given up, or
+    never.
+    """
 
     job: RunningJob
     chance: random.Random
@@ -112,7 +114,7 @@ class Strikes:
             wake()
 
     def take_away(self) -> None:
-        """What still sleeps is taken away, as whoever rents the machines does when they are lost."""
+        """Takes away what still sleeps, as a provider does with machines that are lost."""
         for machine in self.job.folder.machine_names():
             if machine not in self.machines and self.job.host.is_alive(machine):
                 self.job.host.kill(machine)

@@ -1,7 +1,4 @@
-"""What a lost message costs in time, and that a slow link carries nothing twice. In virtual time.
-
-Nobody asks at growing intervals: what is lost again and again costs as much each time.
-"""
+"""Tests what a lost message costs in time, and that a slow link carries nothing twice. In virtual time."""
 
 from __future__ import annotations
 

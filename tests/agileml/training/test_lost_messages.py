@@ -1,4 +1,6 @@
-"""What a connection that breaks takes with it, between two that live on, is asked after and sent again."""
+"""Tests that what a broken connection takes with it, between two that live on, is asked
+after and sent again.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,14 @@ def sent(item: object) -> Message:
 
 
 def answers(fabric: Fabric, message: Message) -> list[Message]:
-    """What the server says to the worker."""
+    """Returns what the server says to the worker."""
     assert isinstance(message, Read | Update | Inquiry)
     said = fabric.servers["r"].handle_message("w", message)
     return [item.message for item in said if isinstance(item, Reply)]
 
 
 def hear(worker: Worker, message: Message) -> list[Message]:
-    """What the worker sends on hearing it."""
+    """Returns what the worker sends on hearing it."""
     assert isinstance(message, ReadDone | UpdateDone | Unknown)
     return [sent(item) for item in worker.handle_answer(message)]
 

@@ -96,7 +96,7 @@ def test_machines_join_and_leave_in_bulk_and_the_model_is_exact(tmp_path: Path, 
 
 
 def test_a_job_leaves_stage_1_by_itself_where_the_links_of_reliable_machines_bind(tmp_path: Path) -> None:
-    """By the ratio it never would. A clock exchanges 1.7 s of one link, and computes for 0.1 s."""
+    """The ratio alone never would. A clock exchanges 1.7 s of one link, and computes for 0.1 s."""
     arguments = {"height": 2000, "width": 64, "touched": 200}
     mbit_per_s = 8.0
     setup = structs.replace(SETUP, stage2_above=1e9, automatic=True, link_bytes_per_s=mbit_per_s * 1e6 / 8)

@@ -1,4 +1,4 @@
-"""What the paper measured of stages and of elasticity, in virtual time: see ``timed_experiments``."""
+"""Tests the paper's measurements of stages and elasticity, in virtual time: see ``timed_experiments``."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _with_rule(right: Rule, wrong: Rule) -> Step:
 
 
 def keeps_waiting_who_is_needed(cluster: ClusterState) -> Result:
-    """As if all could always wait for the end of a clock."""
+    """Admits machines only at the end of a clock, as if all could always wait for it."""
     at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.turn and cluster.all_served)
     return admission.admit_machines(cluster) if at_ease else (cluster, ())
 
@@ -296,7 +296,7 @@ def gives_orders_between_clocks_only(cluster: ClusterState) -> Result:
 
 
 def tells_routes_before_arrival(cluster: ClusterState) -> Result:
-    """Whoever has it then may acknowledge what the controller will not believe it to hold."""
+    """Routes to owners-to-be: one may acknowledge what the controller will not believe it to hold."""
     early = tuple(
         replace(
             partition,
@@ -368,7 +368,7 @@ class WorkerThatAsksNobody(Worker):
 
 
 class ServerThatRepeatsNothing(Server):
-    """Of what others lack: one of the kinds."""
+    """Repeats nothing of one kind that others lack."""
 
     lost: ClassVar[type[Lacking] | type[Missing]]
 

@@ -1,4 +1,4 @@
-"""What a worker keeps in memory, and when it reads: in the background, once, and within its room."""
+"""Tests what a worker keeps in memory, and when it reads: in the background, once, and within its room."""
 
 from __future__ import annotations
 

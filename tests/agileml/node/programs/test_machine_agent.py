@@ -223,7 +223,7 @@ class Timed:
 
 
 def test_a_program_stands_still_while_nominal_time_is_held(tmp_path: Path) -> None:
-    """As where another machine takes long to get ready; what the job waits for goes on."""
+    """Time is held where another machine takes long to get ready, say; what the job waits for goes on."""
     with closing(Timed(tmp_path)) as machine:
         machine.drive(machine.for_s(0.6), hold=True)
         stood = machine.written()

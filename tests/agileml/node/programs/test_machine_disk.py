@@ -1,4 +1,4 @@
-"""What of a job's files gets to its machine."""
+"""Tests which of a job's files get to its machine."""
 
 from __future__ import annotations
 

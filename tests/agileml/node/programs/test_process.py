@@ -60,7 +60,7 @@ def test_what_it_writes_is_in_the_log_and_its_last_lines_are_known(start: Start,
 
 
 def test_one_that_never_stops_writing_does_not_keep_its_agent(start: Start, tmp_path: Path) -> None:
-    """As of ``yes``, but that this one is done some day, in the minutes that its lines take to be read."""
+    """The program writes like ``yes``, but ends after the minutes that its lines take to be read."""
     program = start("yes | head -c 50000000")
     until = time.monotonic() + 60
     while not (tmp_path / "program.log").stat().st_size:

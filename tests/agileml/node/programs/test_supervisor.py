@@ -133,7 +133,7 @@ def test_a_stop_without_a_machine_ends_at_once() -> None:
 
 @dataclass(slots=True)
 class Agents:
-    """What the machines of a random job would say next, and what they were ordered."""
+    """Says what the machines of a random job would say next, and keeps what they were ordered."""
 
     running: dict[str, int] = field(default_factory=dict)
     """By machine: the step its program is at."""
