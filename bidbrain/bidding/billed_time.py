@@ -45,12 +45,12 @@ def _by_the_hour(
     """
     free_s = np.minimum(rules.refund.free_until_s - age_s, horizon_s)
     begins, charged = np.zeros_like(horizon_s), np.zeros_like(horizon_s)
-    # One pass per billing hour; horizons are an hour or two, so there are few.
+    # One pass per billing hour; horizons are a few hours, so there are few.
     while (open_ := begins < horizon_s).any():
         # The first hour is only what is left of the current one: hours count from the machine's start.
         ends = np.minimum(horizon_s, begins + HOUR_S - (age_s + begins) % HOUR_S)
         needed = ends if rules.refund is Refund.EVICTED_HOUR else np.maximum(begins, free_s)
-        # Survival to the horizon was passed in; asking again would be the costliest part of a decision.
+        # Survival to the horizon was passed in, and most machines need no other answer.
         whole = needed == horizon_s
         unknown = open_ & ~whole
         lived = np.where(whole, survival, lives(needed, unknown)[0] if unknown.any() else 0.0)

@@ -79,7 +79,7 @@ def score_candidates(
     instances = footprint.count.sum(axis=-1)[:, None, None] + requestable.counts + works * reliable.count
     work *= scaling.batch_efficiency(instances)[..., None]
     if np.isfinite(work_left).any():
-        # In place: these are the largest arrays of a decision, and a copy would leave the cache.
+        # In place: these are the largest arrays of a decision.
         np.minimum(work, work_left[:, None, None, None], out=work)
     fixed = footprint.charge.sum(axis=-1)[:, None, None] + paid * (reliable.count * reliable.price / HOUR_S)
     charge = fixed[..., None] + counts * requestable.charge[:, :, None, :]

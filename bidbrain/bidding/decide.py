@@ -129,8 +129,7 @@ def _best_bids(single: ObservationBatch, weighing: ScoredCandidates) -> list[tup
     least = np.take_along_axis(ratio, bids[..., None], axis=-1)[..., 0]
     shown = np.flatnonzero(weighing.allowed[0])
     if len(shown) > _SHOWN:
-        # A full sort of all candidates takes longer than the scoring; a partition finds the bound in linear
-        # time.
+        # A partition finds the bound without sorting all candidates.
         bound = np.partition(least.flat[shown], _SHOWN)[_SHOWN]
         shown = shown[least.flat[shown] < bound] if least.min() < bound else shown[least.flat[shown] == bound]
     markets, counts = (axis.tolist() for axis in np.unravel_index(shown, least.shape))

@@ -180,7 +180,7 @@ def _ahead_s(setting: MarketSetup, at: DecisionBatch) -> Floats:
     most = min(limits.max_instances * float(setting.cores.max()), limits.max_cores)
     # All cores together take at least this long for the rest of the work.
     ahead_s: Floats = np.clip(at.work_left / most, *AHEAD_S)[:, None]
-    # One row instead of n makes every answer below n times cheaper.
+    # One row instead of n, where all decision points share H.
     return ahead_s[:1] if (ahead_s == ahead_s[:1]).all() else ahead_s
 
 
@@ -204,8 +204,7 @@ def _machine_rates(
 
     def survive_until(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
         survival, uptime_s = at.chances.survival_and_uptime(market, delta, age_s, until_s)
-        # Unknown markets get a constant hazard here. The pessimistic answer, survival 0, would forbid them
-        # for ever.
+        # Unknown markets get a constant hazard here: the pessimistic answer, survival 0, would exclude them.
         guessed = np.exp(-UNKNOWN_PER_S * until_s)
         return (
             np.where(watched, survival, guessed),

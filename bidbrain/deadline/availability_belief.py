@@ -107,6 +107,7 @@ class BeliefBatch:
             self,
             up=up,
             age_s=np.where(ended, 0.0, self.age_s + after_s),
+            # A look tells only about the side that the spell was on; the other side's likelihood is 1.
             up_weights=_update_weights(self.up_weights, np.where(self.up[:, None], likelihood, 1.0), kept),
             down_weights=_update_weights(
                 self.down_weights, np.where(self.up[:, None], 1.0, likelihood), kept
@@ -126,6 +127,7 @@ class BeliefBatch:
 def _update_weights(weights: Floats, likelihood: Floats, kept: float) -> Floats:
     """Applies Bayes' rule, then the drift back to even weights."""
     posterior = weights * likelihood
+    # Never zero: every law gives some chance to both outcomes.
     posterior /= posterior.sum(axis=1, keepdims=True)
     drifted: Floats = kept * posterior + (1.0 - kept) / weights.shape[1]
     return drifted

@@ -71,9 +71,11 @@ def uniform_progress_rule(job: DeadlineJob, *, spot_first: bool = False) -> Rule
     """
 
     def rule(now: DeadlineStates, _: BeliefBatch) -> Codes:
+        # c(t), R(t) and C(t) of the paper in terms of this package's states.
         done = job.work_s - now.work_left_s
         elapsed = job.deadline_s - now.left_s
         slope = job.work_s / job.deadline_s
+        # Hysteresis: without it on-demand would stop and start at every tick around the line.
         catching_up = (now.running == _ON_DEMAND) & (done < (elapsed + 2 * job.overhead_s) * slope)
         behind = done < elapsed * slope
         wish = np.where(behind | catching_up, _ON_DEMAND, _NOTHING)
@@ -91,6 +93,7 @@ def time_sliced_rule(job: DeadlineJob, slices: int = 8) -> Rule:
 
     def rule(now: DeadlineStates, _: BeliefBatch) -> Codes:
         elapsed = job.deadline_s - now.left_s
+        # The slice that is under way, counted from 1.
         part = np.floor(elapsed / job.deadline_s * slices) + 1
         due = _work_missing(job, now, part / slices)
         left = part / slices * job.deadline_s - elapsed

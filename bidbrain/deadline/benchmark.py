@@ -50,6 +50,7 @@ def cut_windows(up: Flags, ticks: int, count: int) -> Flags:
     """
     if len(up) < ticks:
         raise ValueError(f"the trace has {len(up)} ticks, a window needs {ticks}; choose an earlier deadline")
+    # Short traces give fewer windows than asked for, none of them twice.
     starts = np.unique(np.linspace(0, len(up) - ticks, count).astype(np.int64))
     return np.stack([up[start : start + ticks] for start in starts])
 
@@ -85,6 +86,7 @@ def simulate_rule(
         unfinished = now.work_left_s > 0
         if not unfinished.any():
             break
+        # All windows ask the rule at once; finished ones ignore its answer.
         machines = np.where(unfinished, rule(now, beliefs), int(MachineKind.NOTHING))
         starts += (machines != now.running) & (machines != MachineKind.NOTHING)
         ticks[machines, np.arange(n)] += unfinished

@@ -71,6 +71,7 @@ def least_deadline_s(job: DeadlineJob) -> Seconds:
 
 def least_budget(job: DeadlineJob) -> Usd:
     """Returns what on-demand alone costs: one start and the work, ticks paid in full."""
+    # The reserve is time kept free, not time paid for.
     ticks = math.ceil((job.work_s + job.overhead_s) / job.tick_s)
     return Usd(ticks * job.tick_s / HOUR_S * job.on_demand)
 
@@ -82,6 +83,7 @@ def is_covered(budget: float, least: Usd) -> bool:
 
 def round_up_budget(least: Usd, step: int = CENT) -> MicroUsd:
     """Returns the least budget in whole ``step`` micro-dollars that covers ``least``: typed in, it works."""
+    # Half the dust: a budget rounded up here must pass ``is_covered``.
     return MicroUsd(math.ceil((least - _DUST / 2) * _MICROS_PER_USD / step) * step)
 
 

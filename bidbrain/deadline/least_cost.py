@@ -54,6 +54,7 @@ class LeastCost:
             costs[machine] = charges[machine] + np.where(
                 self._finishes_in_tick(now, machine), 0.0, (weights * ahead).sum(axis=1)
             )
+        # The net has the last word: the plan is approximate, the net is exact.
         return np.where(allowed_machines(self.job, now), costs, np.inf)
 
     def cheapest_machines(self, now: DeadlineStates, beliefs: BeliefBatch) -> Codes:

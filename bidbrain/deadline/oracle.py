@@ -36,6 +36,7 @@ def least_costs(job: DeadlineJob, up: Flags) -> Floats:
     grid = np.arange(slack + 1)
     charges = job.tick_charges(job.tick_s)
     costs = np.zeros((len(states), len(up), slack + 1))
+    # Backwards from the deadline: costs of the next tick are known when a tick is computed.
     for t in range(job.tick_count - 1, -1, -1):
         now = np.full_like(costs, np.inf)
         for at, before in enumerate(states):
@@ -50,6 +51,7 @@ def least_costs(job: DeadlineJob, up: Flags) -> Floats:
         for at, (running, _) in enumerate(states):
             if running is MachineKind.SPOT:
                 now[at] = np.where(up[:, t, None], now[at], now[0])
+        # As much slack as time left means that no work is left.
         now[:, :, grid >= (job.tick_count - t) * tick] = 0.0
         costs = now
     least: Floats = costs[0][:, -1]

@@ -55,6 +55,7 @@ def safe_costs_after(job: DeadlineJob, now: DeadlineStates) -> Floats:
     costs = []
     for machine in MachineKind:
         work, overhead = work_off_tick(job, now, machine)
+        # Any other machine may be gone after the tick, and on-demand then pays a start.
         if machine is not MachineKind.ON_DEMAND:
             overhead = np.full(len(now), float(job.overhead_s))
         ticks = np.ceil((work + overhead) / job.tick_s - _DUST)
@@ -78,6 +79,7 @@ def allowed_machines(job: DeadlineJob, now: DeadlineStates) -> Flags:
     covered = safe_costs_after(job, now) <= now.budget_left + _DUST
     may = in_time & covered
     may[MachineKind.SPOT] &= now.spot_up
+    # Even a job that is late already runs on-demand: nothing finishes sooner.
     may[MachineKind.ON_DEMAND] = True
     return may
 

@@ -87,8 +87,10 @@ class CostToGo:
         costs = np.zeros(shape)
         for left in range(ticks):
             down = shape[2] // 2
+            # A spot machine is gone in a market that is down.
             costs[:, MachineKind.SPOT, down:] = costs[:, MachineKind.NOTHING, down:]
             expected = np.matmul(chances[:, None], costs)
+            # Stored after the expectation, so that a look-up needs no transition.
             table[left] = expected
             done = not_work_s >= (left + 1) * tick_s
             costs = np.where(done[:, None], 0.0, _cheapest_moves(expected, moves, shape))
@@ -103,6 +105,7 @@ class CostToGo:
         market's state during it, as ``spell_states`` gives it; each of shape (n,). Margins beyond the grid
         count as its ends.
         """
+        # Rounded up: a plan must not believe in less time than there is.
         ticks = np.clip(np.ceil(left_s / self.tick_s - _DUST), 0, len(self.table) - 1).astype(np.int64)
         low, share = _locate_between(self.margins_s, margin_s)
         high = np.minimum(low + 1, len(self.margins_s) - 1)
@@ -138,6 +141,7 @@ def _transition_chances(of_up: Floats, of_down: Floats) -> Floats:
     A spell stays in an age class for as many ticks as the class is wide, on average.
     """
     ages = len(AGE_CLASSES)
+    # The oldest class has no end, so nothing leaves it by ageing.
     older = np.append(1.0 / np.diff(AGE_CLASSES), 0.0)
     chances = np.zeros((2 * ages, 2 * ages))
     for begin, hazard, other in ((0, of_up, ages), (ages, of_down, 0)):
@@ -174,6 +178,7 @@ def _list_moves(job: DeadlineJob, tick_s: float, margins_s: Floats) -> list[_Mov
             loss = {MachineKind.NOTHING: tick_s, MachineKind.SPOT: start, MachineKind.ON_DEMAND: 0.0}[then]
             if before is MachineKind.ON_DEMAND and then is not MachineKind.ON_DEMAND:
                 loss += job.overhead_s
+            # Margins below zero are impossible moves; the grid clips them and the mask excludes them.
             after = margins_s - loss
             low, share = _locate_between(margins_s, after)
             high = np.minimum(low + 1, len(margins_s) - 1)

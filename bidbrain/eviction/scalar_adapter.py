@@ -48,6 +48,7 @@ class ScalarAdapter:
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
         """Returns survival and expected uptime; arguments broadcast together."""
+        # np.broadcast iterates without building the full arrays of arguments.
         asked = np.broadcast(market, delta, age_s, horizon_s)
         if asked.size < _GRID:
             return self._ask_each(asked)
@@ -55,6 +56,7 @@ class ScalarAdapter:
         if questions not in self._grids:
             self._grids[questions] = self._ask_each(asked)
         survival, uptime_s = self._grids[questions]
+        # Copies, because callers write into what they get.
         return survival.copy(), uptime_s.copy()
 
     def _ask_each(self, asked: np.broadcast) -> tuple[Floats, Floats]:

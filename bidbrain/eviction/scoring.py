@@ -69,8 +69,10 @@ def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
     spell = np.repeat(np.arange(len(spells)), size)
     within = np.arange(len(spell)) - np.repeat(np.cumsum(size) - size, size)
     moments = (first[spell] + within) * float(step_s)
+    # Seconds from each start to the end of its spell.
     left_s = spells.ends[spell] - moments
     lost = spells.lost[spell] & (left_s <= horizon_s)
+    # A spell that is censored within the horizon has no known outcome, so its starts are dropped.
     settled = np.flatnonzero(lost | (left_s >= horizon_s))
     order = settled[np.argsort(moments[settled], kind="stable")]
     return Starts(moments[order], (moments - spells.begins[spell])[order], lost[order])
@@ -78,6 +80,7 @@ def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
 
 def base_rates(found: Starts, horizon_s: float) -> Floats:
     """Returns b at each start, shape (n,): half a loss in one start is added to what was settled."""
+    # Only outcomes known at the start count: those of starts at least one horizon before it.
     settled = np.searchsorted(found.moments, found.moments - horizon_s, side="right")
     losses = np.append(0.0, np.cumsum(found.lost.astype(np.float64)))
     return np.asarray((losses[settled] + 0.5) / (settled + 1.0))
@@ -179,6 +182,7 @@ def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
 
 def _past_probabilities(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
     """Returns what the candidate would have said at each start, (n,); 0.5 where it knew nothing."""
+    # Even odds where the candidate knew nothing.
     given = np.full(len(scored), 0.5)
     for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
         fitted = fit(Instant(int(moment)))

@@ -62,6 +62,7 @@ class EstimatorSelector:
 
     def choose_for(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
         """Returns the one of ``fits`` that was best for ``market`` before ``day``; cached."""
+        # Without outcomes in this market nothing can be compared, so the most trusted candidate speaks.
         if not len(self.observations.spells(market)):
             return next(iter(fits))
         key = (market, int(day))
@@ -117,9 +118,11 @@ class FittedSelector:
 
     def _estimator_for(self, market: Market) -> FittedCurves:
         if market not in self._chosen:
+            # The choice is that of midnight, so all decisions of a day use the same estimator.
             day = Instant(self.now - self.now % _CHOSEN_EVERY_S)
             fits = {name: partial(self._fit_candidate, name) for name in self.candidates}
             first = self.model.choose_for(fits, market, day)
+            # The chosen one first, then the others in the order they are trusted in.
             names = [first, *(name for name in self.candidates if name != first)]
             known = (name for name in names if fits[name](self.now).market_curve(market) is not None)
             self._chosen[market] = fits[next(known, first)](self.now)

@@ -184,7 +184,7 @@ class Auto:
         least = np.where(_fairly_offered(setting, at), then.cost_per_work, np.inf)
         best, rows = least.argmin(axis=1), np.arange(len(at))
         least, speed, new = least[rows, best], then.speed[rows, best], others[rows, best]
-        # A machine that does not run yet is not exchanged: its successor might be just as slow to come.
+        # Only running machines are exchanged: a pending one costs nothing yet.
         cheaper = (count > 0) & (at.held.age_s[:, place] > 0) & (least < as_it_is.cost_per_work)
         lasts_s = np.minimum(self.lasts_s, at.work_left / np.maximum(speed, 1e-9))
         saved = (
@@ -275,7 +275,7 @@ def _surplus_machines(setting: MarketSetup, at: DecisionBatch) -> Flags:
     if not (surplus > 0).any():
         return np.zeros(held.count.shape, np.bool_)
     running = (held.count > 0) & (held.age_s > 0)
-    # A stable sort keeps live and backtested decisions equal where prices tie.
+    # Stable, so that of equally dear allocations the first one goes.
     order = np.argsort(np.where(running, -_paid_per_core(setting, at), np.inf), axis=1, kind="stable")
     counts = np.take_along_axis(np.where(running, held.count, 0), order, axis=1)
     # An allocation goes as a whole if the dearer ones before it do not cover the surplus yet.

@@ -75,7 +75,8 @@ class DeadlineBound:
             return _fill_on_demand(observation, choice, goal)
         if rented and observation.rules.quantum_s >= HOUR_S:
             return _plain_decision(observation, Action.HOLD, choice)  # its hour is paid for
-        # Spot machines are granted, so the rented ones, one allocation per decision, are no longer needed.
+        # Rented machines go, one allocation per decision: either nothing shall run, or spot machines are
+        # granted.
         if rented and (choice.machine is MachineKind.NOTHING or spot_held(observation)):
             return _decision_about(observation, Action.TERMINATE, choice, rented[0])
         if choice.machine is MachineKind.NOTHING:

@@ -121,7 +121,6 @@ class _OnDemandOnly:
 
 def _on_demand_only(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _OnDemandOnly:
     left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
-    # Before the first clock there is no checkpoint, and so nothing to move between regions.
     if work == pledge.work:  # nothing is done yet, so nothing is carried
         left = replace(left, overhead_s=Seconds(left.overhead_s - _move_cost(observation, goal).delay_s))
     needs_s = least_deadline_s(left)

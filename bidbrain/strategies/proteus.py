@@ -37,7 +37,7 @@ class BidBrain:
         """Chooses the request with the least E, where that is below E now."""
         believed, counts = self._with_recovery_cost(setting), self._candidate_counts(setting)
         weighed = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
-        # Scored in blocks: arrays of all jobs at once would leave the cache and take several times as long.
+        # Scored in blocks: the arrays of all jobs at once would not fit in the processor's cache.
         blocks = np.array_split(np.arange(len(at)), max(len(at) * weighed // _AT_ONCE, 1))
         asked = [self._choose_block(believed, at.select(rows), counts) for rows in blocks]
         return RequestBatch.one_each(

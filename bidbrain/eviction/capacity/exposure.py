@@ -73,11 +73,13 @@ def _cut_spells(code: int, spells: Spells, edges_s: Floats) -> ExposureRows:
     A spell of length zero stays in one row of no time; it may still be lost there.
     """
     lengths = (spells.ends - spells.begins).astype(np.float64)
+    # side="left": a spell that ends exactly at an edge does not reach the cell behind it.
     last = np.maximum(np.searchsorted(edges_s, lengths, side="left") - 1, 0)
     spell = np.repeat(np.arange(len(spells)), last + 1)
     cell = np.arange(len(spell)) - np.repeat(np.cumsum(last + 1) - (last + 1), last + 1)
     origin = spells.begins[spell].astype(np.float64)
     is_last = cell == last[spell]
+    # Only the last row of a spell ends with the spell; all others end at their cell's border.
     ends = np.where(is_last, lengths[spell], np.append(edges_s, np.inf)[cell + 1])
     return ExposureRows(
         np.full(len(spell), code, np.int64),

@@ -83,12 +83,15 @@ class HazardCurve:
         lengths = np.diff(np.append(begins, end_s))
         cells = np.searchsorted(self.edges_s, begins, side="right") - 1
         spent = self.rates[cells] * lengths
+        # Survival at the begin of each cell.
         alive = np.exp(-np.append(0.0, np.cumsum(spent)[:-1]))
+        # expm1 keeps its precision where the hazard is tiny; without hazard the factor is 1.
         kept = np.divide(-np.expm1(-spent), spent, out=np.ones_like(spent), where=spent > 0)
         return Seconds(float(np.sum(alive * lengths * kept)))
 
     def median(self, age_s: float) -> Seconds | None:
         """Returns the time by which half are lost; None where the hazard ends before that many are."""
+        # Half are lost when the cumulative hazard has grown by log 2.
         target = self._up_to(age_s) + math.log(2)
         cell = int(np.searchsorted(self.cumulative, target, side="right")) - 1
         if self.rates[cell] == 0:
@@ -114,6 +117,7 @@ def gamma_limits(shape: float) -> tuple[float, float]:
     [0.48, 1.71]
     """
     ninth = 1.0 / (9.0 * shape)
+    # The cube of a small shape may go negative; a hazard cannot.
     low, high = (max(1.0 - ninth + z * math.sqrt(ninth), 0.0) ** 3 for z in (-Z_95, Z_95))
     return low, high
 

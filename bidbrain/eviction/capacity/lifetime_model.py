@@ -37,6 +37,7 @@ class LifetimeModel:
     def _fit_curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
         spells = known.spells(market)
         ages = (spells.ends - spells.begins).astype(np.float64)
+        # A spell of no length has no age to learn from.
         seen = ages > 0
         losses = int(np.count_nonzero(spells.lost & seen))
         if losses < self.least_losses:

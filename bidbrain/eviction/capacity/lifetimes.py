@@ -45,8 +45,10 @@ def kaplan_meier(ages_s: Floats, lost: Flags) -> HazardCurve:
     mean hazard of the last tenth of all losses goes on.
     """
     moments, deaths = np.unique(ages_s[lost], return_counts=True)
+    # side="left": a machine censored at the very moment of a loss was still at risk then.
     at_risk = len(ages_s) - np.searchsorted(np.sort(ages_s), moments, side="left")
     share = deaths / at_risk
+    # log(1 - d / n) is infinite where the last machine is lost: there d / n counts (Nelson and Aalen).
     spent = np.where(share < 1, -np.log1p(-np.minimum(share, 0.999)), share)
     begins = np.append(0.0, moments[:-1])
     rates = spent / (moments - begins)
@@ -59,6 +61,7 @@ def _tail_hazard(ages_s: Floats, lost: Flags) -> float:
     """Returns losses over machine-seconds beyond the age that nine tenths of the losses came before."""
     since = float(np.quantile(ages_s[lost], 0.9))
     beyond = float(np.sum(np.maximum(ages_s - since, 0.0)))
+    # The last loss is the oldest age of all, so nothing was watched beyond it.
     if beyond == 0:
         return CERTAIN / HOUR_S
     return float(np.count_nonzero(ages_s[lost] > since) / beyond)
@@ -74,9 +77,11 @@ def weibull(ages_s: Floats, lost: Flags) -> HazardCurve:
     logs, mean_lost = np.log(ages), float(np.mean(np.log(ages_s[lost])))
 
     def slope(shape: float) -> float:
+        # Scaled by the largest age: x^k overflows for large k.
         powers = np.exp(shape * (logs - logs.max()))
         return 1 / shape + mean_lost - float(np.sum(powers * logs) / np.sum(powers))
 
+    # Bisection in the logarithm: the slope falls in k, so it crosses zero once.
     low, high = 0.02, 50.0
     while high / low > 1 + 1e-10:
         middle = math.sqrt(low * high)
@@ -120,8 +125,10 @@ def _fit_mixture(
         return np.stack([-early_s * np.expm1(-ages / early_s), ages, risen])
 
     at_loss, exposed = hazard_terms(ages_s[lost]), integrated_terms(ages_s).sum(axis=1)
+    # Each term begins with a third of the losses.
     weights = np.full(3, np.count_nonzero(lost) / 3) / exposed
     for _ in range(_EM_STEPS):
+        # One step of expectation and maximisation: losses are shared in proportion to the terms' hazards.
         weights = weights * (at_loss / (weights @ at_loss)).sum(axis=1) / exposed
     likelihood = float(np.sum(np.log(weights @ at_loss)) - weights @ exposed)
     edges = _cell_edges(longest_s)

@@ -52,11 +52,14 @@ def ridge_poisson(covariates: Floats, losses: Floats, exposure: Floats, ridge: f
         raise ValueError("a hazard regression needs exposure and at least one loss; give it more spells")
     middle = np.average(rows, axis=0, weights=times)
     spread = np.sqrt(np.average((rows - middle) ** 2, axis=0, weights=times))
+    # A covariate that never varies would divide by zero; its weight goes to the ridge.
     spread[spread < 1e-12] = 1.0
     design = np.column_stack([np.ones(len(rows)), (rows - middle) / spread])
     penalty = np.full(design.shape[1], ridge)
+    # The intercept is not penalised: the base rate must be free.
     penalty[0] = 0.0
     weights = np.zeros(design.shape[1])
+    # Starting at the overall rate keeps the first Newton step small.
     weights[0] = np.log(counts.sum() / times.sum())
     for _ in range(_STEPS):
         expected = times * np.exp(design @ weights)
@@ -66,5 +69,6 @@ def ridge_poisson(covariates: Floats, losses: Floats, exposure: Floats, ridge: f
         weights -= step * min(1.0, _LARGEST_STEP / max(largest, _SETTLED))
         if largest < _SETTLED:
             break
+    # Back from standardised covariates to the given ones.
     slopes = weights[1:] / spread
     return LogLinear(float(weights[0] - middle @ slopes), slopes)

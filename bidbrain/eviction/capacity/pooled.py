@@ -134,6 +134,7 @@ class _Cloud:
         source = f"pooled: {here} losses seen here, {self.losses} in all of {market.cloud}"
         return MarketCurve(
             curve=self.hazard.scale_by(found.theta),
+            # Two independent relative errors: their variances, 1 / shape each, add up.
             limits=gamma_limits(1 / (1 / found.shape + 1 / self.per_cell)),
             evidence=Evidence(Seconds(span_s), Seconds(min(used_s, span_s)), source, self.newest),
             kept_s=spells.kept_s(now),
@@ -153,6 +154,7 @@ def _cell_rates(rows: ExposureRows) -> Floats:
     lost = _sum_by_code(rows.cell, rows.lost, len(_EDGES_S))
     at_risk = _sum_by_code(rows.cell, rows.at_risk_s, len(_EDGES_S))
     rates = np.divide(lost, at_risk, out=np.zeros(len(_EDGES_S)), where=at_risk > 0)
+    # An age that no machine reached takes the hazard of the last age that one did.
     last_seen = np.maximum.accumulate(np.where(at_risk > 0, np.arange(len(_EDGES_S)), 0))
     return np.asarray(rates[last_seen], np.float64)
 
@@ -172,6 +174,7 @@ def _group_factors(markets: tuple[Market, ...], lost: Floats, expected: Floats) 
         awaited = _sum_by_code(place, expected * parents)
         shape = _sibling_shape(seen, awaited)
         theta = (shape + seen) / (shape + awaited)
+        # The next level is measured against this group's own hazard.
         parents = parents * theta[place]
         for code, name in enumerate(names):
             above = float(parents[int(np.argmax(place == code))])
@@ -183,5 +186,6 @@ def _sibling_shape(seen: Floats, awaited: Floats) -> float:
     """Estimates k of siblings."""
     if len(seen) < 2:
         return _UNTOLD
+    # What siblings vary by beyond the Poisson variance of their counts.
     spread = float(np.sum((seen - awaited) ** 2 - awaited))
     return float(np.clip(np.sum(awaited**2) / spread, *_SHAPES)) if spread > 0 else _SHAPES[1]

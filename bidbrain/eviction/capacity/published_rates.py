@@ -62,6 +62,7 @@ class Band:
         low, high = (
             -math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, max(self.high, _LEAST))
         )
+        # "More than 20 %": an open band's middle would be far above anything seen.
         is_open = self.high >= 1.0 and 0 < self.low < _NEARLY_ALL
         return low, min(2 * low, high) if is_open else (low + high) / 2, high
 
@@ -84,12 +85,14 @@ class BandModel:
     def _fit_curve(self, known: Observations, market: Market, now: Instant) -> MarketCurve | None:
         regional = replace(market, zone=market.region)
         band = self.published.get(market) or self.published.get(regional)
+        # A band published later must not be known in a replay.
         if band is None or band.at > now:
             return None
         low, middle, high = band.hazards
         spells = known.spells(market)
         losses = int(np.count_nonzero(spells.lost))
         watched_s = float((spells.ends - spells.begins).sum())
+        # The band counts as one machine-day of watching, the market's own losses as what they are.
         hazard = (middle * _WORTH_S + losses) / (_WORTH_S + watched_s)
         alone = (low / hazard, high / hazard)
         source = band.source if not len(spells) else f"{band.source}, and {losses} losses seen here"

@@ -59,6 +59,7 @@ class LossRecord:
     @classmethod
     def from_rows(cls, rows: ExposureRows, rates: Floats, memory_s: float) -> Self:
         """Sums up rows. ``rates``: the hazard expected in each row, per second."""
+        # Times relative to the last end: exp(instant / memory) would overflow.
         origin = float(rows.ends.max()) if len(rows.ends) else 0.0
         ends, begins = rows.ends - origin, rows.begins - origin
         order = np.argsort(ends, kind="stable")
@@ -85,5 +86,6 @@ class LossRecord:
         fading = np.exp(-at / self.memory_s)
         begun, begun_offsets = self.begun.sums_before(at)
         ended, ended_offsets = self.ended.sums_before(at)
+        # Sum of rate (t - begin) over the rows that contain t, as the difference of two running sums.
         running = at * (begun - ended) - (begun_offsets - ended_offsets)
         return fading * self.losses[place], fading * self.expected[place] + np.maximum(running, 0.0)

@@ -142,6 +142,7 @@ def learn_hazard(observations: Observations, now: Instant, memory: Memory) -> Le
     if losses.sum() == 0 or at_risk_s.sum() == 0:
         return None
     rates = ridge_poisson(_SPLINE[rows.cell], losses, at_risk_s, memory.ridge).predict_rates(_SPLINE)
+    # The spread is measured against predictions that already follow each market's record.
     expected = rates[rows.cell] * at_risk_s * _own_factors(rows, rates, memory)
     return LearnedHazard(
         memory=memory,
@@ -219,6 +220,7 @@ class RegimeHazard:
         """
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
+        # Clouds are learned apart: their hazards by age have nothing in common.
         learned = {cloud: self.learned or self._learn_daily(known, cloud, now) for cloud in clouds}
         unseen = {
             cloud: found.curve_unwatched(cloud) for cloud, found in learned.items() if found is not None
@@ -235,6 +237,7 @@ class RegimeHazard:
     def _learn_daily(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
         """Learns as of the last midnight; as of now, where too little was known by then."""
         midnight = now - now % _DAY_S
+        # Learning takes much longer than applying, and one more day of data changes little.
         if (cloud, midnight) not in self._daily:
             self._daily[cloud, midnight] = self._learn_if_enough(known, cloud, Instant(midnight))
         return self._daily[cloud, midnight] or self._learn_if_enough(known, cloud, now)

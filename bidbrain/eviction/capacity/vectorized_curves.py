@@ -47,6 +47,7 @@ class CurveSurvivals:
         """Collects each market's curve, None where nothing is known."""
         unknown = HazardCurve.with_constant_rate(0.0)
         found = [unknown if known is None else known.curve for known in markets]
+        # By identity: markets without a record of their own share one curve object.
         curves = {id(curve): curve for curve in (unknown, *found)}
         places = {name: place for place, name in enumerate(curves)}
         every = tuple(curves.values())
@@ -88,6 +89,7 @@ class CurveSurvivals:
         before, lived_s = self._up_to(places, ages)
         after, living_s = self._up_to(places, ages + horizons)
         uptime = np.clip((living_s - lived_s) * np.exp(np.minimum(before, _LOST)), 0.0, horizons)
+        # Too little survives before age a for the difference of U to be exact.
         for row in np.flatnonzero(before > _LOST):
             uptime[row] = self.curves[places[row]].expected_uptime(float(ages[row]), float(horizons[row]))
         there = self.is_known[codes] & (deltas.ravel() >= 0)
@@ -97,6 +99,7 @@ class CurveSurvivals:
     def _up_to(self, places: Indices, ages_s: Floats) -> tuple[Floats, Floats]:
         """Returns H and U at each age of each curve."""
         cells = np.empty(len(places), np.int64)
+        # Grouped by curve, so that each curve's edges are searched once for all its questions.
         order = np.argsort(places, kind="stable")
         asked, begins = np.unique(places[order], return_index=True)
         for place, mine in zip(asked, np.split(order, begins[1:]), strict=True):

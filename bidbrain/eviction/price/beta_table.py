@@ -45,10 +45,12 @@ def beta_table(
     watched = horizon_s if watched_s is None else watched_s
     if not 0 < horizon_s <= watched:
         raise ValueError(f"a horizon of {horizon_s} s needs starts watched at least as long, not {watched} s")
+    # Starts after this moment were not watched for the whole horizon.
     until = int(now) - watched
     size = int(np.searchsorted(series.times, until, side="left"))
     if size == 0:
         return np.ones(len(levels))
+    # A price that equals the bid does not evict.
     levels = levels + DUST_USD
     measure = np.zeros(len(levels) + 1)
     for begin in range(0, size, _BLOCK):
@@ -88,6 +90,7 @@ class _Block:
         high = _bin_rises(_window_maxima(self.prices, after, self.reach[1:]) - own, levels)
         lengths = np.diff(self.borders).astype(np.float64)
         mixed = np.flatnonzero(low != high)
+        # These steps are cut into pieces below and must not count twice.
         lengths[mixed] = 0.0
         whole = _sum_by_bin(low, lengths, levels)
         return whole + self._measure_pieces(mixed, low, levels) if len(mixed) else whole
@@ -107,6 +110,7 @@ class _Block:
         bins = _bin_rises(self.prices[entered] - self.prices[step], levels)
         begins[head], bins[head] = self.borders[mixed], low[mixed]
         apart = np.repeat(np.arange(len(mixed)), size) * (len(levels) + 1)
+        # Offsets keep steps apart, so one running maximum serves all of them.
         bins = np.maximum.accumulate(bins + apart) - apart
         ends = np.append(begins[1:], 0)
         ends[head + size - 1] = self.borders[mixed + 1]

@@ -64,6 +64,7 @@ def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: 
         return EvictedShare(1.0, 0.0, 1.0, 0.0)
     edges = np.append(np.arange(0.0, total, _DAY_S), total)
     evicted = _evicted_until(steps, delta, horizon_s, edges)
+    # Rounding may leave a sum slightly above the total.
     value = min(float(evicted[-1]) / total, 1.0)
     effective = _effective_starts(edges, evicted, total, value, max(watched_s, 1.0))
     low, high = wilson_interval(value, effective)
@@ -82,6 +83,7 @@ def predict_coming_week(steps: PriceSteps, delta: float, horizon_s: float, watch
     if weeks < _LEAST_WEEKS:
         low, high = wilson_interval(past.value, min(past.effective, max(total / _WEEK_S, 0.0)))
         return EvictedShare(past.value, low, high, past.effective)
+    # Whole weeks counted back from now: the oldest, partial one is left out.
     edges = total - _WEEK_S * np.arange(weeks, -1, -1.0)
     shares = np.diff(_evicted_until(steps, delta, horizon_s, edges)) / _WEEK_S
     strays = float(np.std(_stabilize_variance(shares), ddof=1))
@@ -148,6 +150,7 @@ def _effective_starts(edges: Floats, evicted: Floats, total: float, value: float
     days = len(lengths)
     if days < 2:
         return 1.0
+    # How far each day's evicted measure is from what the overall share would give it.
     strayed = np.diff(evicted) - value * lengths
     variance = float(np.sum(strayed**2)) * days / (days - 1) / total**2
     return min(max(value * (1 - value) / variance, 1.0), windows) if variance > 0 else windows

@@ -89,6 +89,7 @@ class CrossingIndex:
         return (
             np.array_equal(steps.begins_s, self.steps.begins_s[:known])
             and np.array_equal(steps.prices, self.steps.prices[:known])
+            # The whole series may only add steps after the moment up to which the other is known.
             and bool((self.steps.begins_s[known:] > steps.now_s).all())
         )
 
@@ -99,6 +100,8 @@ class CrossingIndex:
 
         There must be some. None for horizons that are too long to be asked about often.
         """
+        # A window up to a longer reach finds the same crossing, or one beyond the horizon that does not
+        # count.
         reach_s = next((reach for reach in _REACHES_S if horizon_s <= reach), None)
         if reach_s is None:
             return None
@@ -113,6 +116,7 @@ class CrossingIndex:
         """Returns the evicted steps, cached as far as there is room."""
         if (delta, reach_s) not in self._evicted:
             if sum(len(known.steps) for known in self._evicted.values()) > _MOST_STEPS:
+                # Dropping everything is simpler than a priority, and most deltas come again soon.
                 self._evicted.clear()
             self._evicted[delta, reach_s] = self._find_evicted(delta, reach_s)
         return self._evicted[delta, reach_s]

@@ -45,6 +45,7 @@ class PriceSteps:
         """Takes the rows with time <= ``now``; none at all is a history of no length."""
         if not len(series):
             return cls(np.empty(0), np.empty(0), np.empty(0), 0.0)
+        # Heartbeats repeat a price; without them there are fewer steps and the same answers.
         moved = np.concatenate([[True], series.prices[1:] != series.prices[:-1]])
         begins = (series.times[moved] - series.times[0]).astype(np.float64)
         prices = series.prices[moved]
@@ -116,6 +117,7 @@ class Passages:
         """
         total = self.steps.starts_s(watched_s)
         begins, ends, crossings = self._cut_starts(total)
+        # Starts that no later price evicts never join the evicted.
         met = np.isfinite(crossings)
         knots = np.concatenate([(crossings - ends)[met], (crossings - begins)[met]])
         turns = np.repeat([1.0, -1.0], int(met.sum()))
@@ -140,6 +142,7 @@ def survival_and_uptime(
     the step's end or, if sooner, the last start watched, and x = max(t_i, c_i - h). Each loses h - T = h -
     c_i + s of the horizon, on average over them h - c_i + (x + e) / 2.
     """
+    # Starts earlier than this outlive the horizon.
     first = np.maximum(begins_s, crossings_s - horizon_s)
     evicted = first < ends_s
     first, ends_s, crossings_s = first[evicted], ends_s[evicted], crossings_s[evicted]

@@ -88,6 +88,7 @@ class FittedPriceCrossing:
         if bid_delta < 0:
             return Seconds(0.0)
         watched_s = float(self.model.window_s)
+        # Doubling ends where the history is too short for the window.
         while self._steps_of(market).starts_s(watched_s) > 0:
             passages = self._passages_for(market, bid_delta)
             if passages.survival_and_uptime(watched_s, watched_s)[0] <= 0.5:
@@ -149,6 +150,7 @@ class FittedPriceCrossing:
         return self._found[market]
 
     def _watched_s(self, horizon_s: float) -> float:
+        # The same starts for all horizons up to the window make beta grow with the horizon.
         return max(horizon_s, self.model.window_s)
 
     def _passages_for(self, market: Market, bid_delta: float) -> Passages:

@@ -30,6 +30,7 @@ def widen_table(levels: list[Floats], longest: int) -> None:
     width = 1 << (len(levels) - 1)
     while width < longest:
         wider = levels[-1].copy()
+        # The last width entries keep their shorter windows: those are cut at the end of the series.
         np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
         levels.append(wider)
         width *= 2
@@ -42,6 +43,7 @@ def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers:
     least as far.
     """
     last = len(table[0]) - 1
+    # From the largest leap down: each is taken only if it passes nothing above the level.
     for power in reversed(range(powers)):
         leap = np.minimum(ahead + (1 << power), last)
         ahead = np.where(table[power][ahead] <= levels, leap, ahead)
