@@ -38,14 +38,14 @@ def main() -> None:
     state = drive(state, replay_world(resolved, asks=lambda: ()).world, ledger, observer)
 
     money = build_account(state)
-    assert state.closed is not None
+    assert state.ending.closed is not None
     assert money.baselines is not None
-    print(f"{state.closed.outcome.value}: {state.closed.why}, at {resolved.terms.prices}")
+    print(f"{state.ending.closed.outcome.value}: {state.ending.closed.why}, at {resolved.terms.prices}")
     print(f"cost ${format_micros(money.spending.total)}, refunded ${format_micros(money.spending.refunded)}")
     for name, way in money.baselines.by_name.items():
         machines = f"{way.machines} x {way.market.instance_type}"
         print(f"on demand, {name}: ${format_micros(way.cost)} by {machines}")
-    print(f"{state.evicted_allocations} evictions")
+    print(f"{state.recovery.evicted_allocations} evictions")
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ def admit_machines(cluster: ClusterState) -> Result:
     if urgent:
         return replace(_with_members(cluster, urgent), turn=True, planned=False), ()
     # The last plan is still being carried out; a second one on top of it would move the same things again.
-    if not cluster.all_served or not cluster.planned:
+    if not cluster.all_served or not cluster.orders_given:
         return cluster, ()
     ready = [machine for machine in waiting if _has_loaded(machine)]
-    if ready and (cluster.turn or _all_are_here(cluster, ready)):
+    if ready and (cluster.input_may_move or _all_are_here(cluster, ready)):
         return replace(_with_members(cluster, ready), turn=True, planned=False), ()
     return cluster, ()
 
@@ -76,7 +76,7 @@ def _all_are_here(cluster: ClusterState, ready: list[MachineRecord]) -> bool:
     """Whether nobody else is to come, in the first clock. The machines that were up first begin that one
     alone.
     """
-    if cluster.completed_clock != cluster.stored.clock:
+    if cluster.completed_clock != cluster.newest_checkpoint.clock:
         return False
     coming = {
         machine.name for machine in cluster.machines.values() if not (machine.member or machine.leaving)

@@ -38,7 +38,7 @@ def advance_consistent(cluster: ClusterState) -> Result:
 
 def announce_stage(cluster: ClusterState) -> Result:
     """Announces the stage when every partition is served where it belongs."""
-    if cluster.reached is cluster.stage or not cluster.all_served:
+    if cluster.reached_stage is cluster.stage or not cluster.all_served:
         return cluster, ()
     tier = PLACEMENTS[cluster.stage].served_on
     if any(cluster.machines[p.owner or ""].tier is not tier for p in cluster.partitions):

@@ -32,7 +32,7 @@ def checkpoint_due(cluster: ClusterState, event: CheckpointDue) -> Result:  # no
 def begin_attempt(cluster: ClusterState) -> Result:
     """Has B written down when it is time, and every partition rests on a reliable machine."""
     clock = cluster.consistent
-    if cluster.attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
+    if cluster.checkpoint_attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
         return cluster, ()
     parts: dict[str, list[int]] = defaultdict(list)
     for partition in cluster.partitions:
@@ -55,15 +55,15 @@ def begin_attempt(cluster: ClusterState) -> Result:
 
 def _is_time(cluster: ClusterState, clock: int) -> bool:
     """Whether a checkpoint is due. At the last clock the model itself is about to be written."""
-    if not cluster.stored.clock < clock < cluster.until:
+    if not cluster.newest_checkpoint.clock < clock < cluster.until:
         return False
-    every, again = cluster.setup.checkpoint_clocks, cluster.attempted
+    every, again = cluster.setup.checkpoint_clocks, cluster.attempted_clock
     return cluster.checkpoint_due or (every > 0 and clock - again >= every)
 
 
 def seal_attempt(cluster: ClusterState) -> Result:
     """Has a reliable machine write the manifest; another one, if that dies before it reports so."""
-    attempt = cluster.attempt
+    attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.writing or cluster.live_server(attempt.sealer) is not None:
         return cluster, ()
     sealer = next(iter(cluster.assignable_servers(Tier.RELIABLE)), None)
@@ -74,7 +74,7 @@ def seal_attempt(cluster: ClusterState) -> Result:
 
 
 def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
-    attempt = cluster.attempt
+    attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
     return replace(cluster, attempt=replace(attempt, writing=attempt.writing - {event.machine})), ()
@@ -82,7 +82,7 @@ def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
 
 def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
     """Records the new checkpoint: the state of its clock is safe from now on, and earlier ones may go."""
-    attempt = cluster.attempt
+    attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
     cluster = replace(cluster, stored=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
@@ -98,7 +98,7 @@ def attempt_refused(cluster: ClusterState, event: CheckpointRefused) -> Result:
     """Gives the attempt up until the next one is due. Training does not wait for a disk, and the user is
     told.
     """
-    attempt = cluster.attempt
+    attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
     return replace(cluster, attempt=None), (CheckpointFailed(attempt.clock, event.why),)

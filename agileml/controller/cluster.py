@@ -135,19 +135,19 @@ class ClusterState(Struct, frozen=True):
     machines: Mapping[str, MachineRecord] = field(default_factory=dict)
     """Machines by name, in the order in which they joined."""
     stage: Stage = Stage.ONE
-    wanted: Stage | None = None
+    requested_stage: Stage | None = None
     """The stage that whoever runs the machines decided on. None leaves it to costs or thresholds."""
     loads: LoadReports = field(default_factory=LoadReports)
     """What servers and workers reported that a clock costs, for automatic stages."""
-    reached: Stage | None = None
+    reached_stage: Stage | None = None
     """The stage whose layout was last completely in place."""
-    turn: bool = True
+    input_may_move: bool = True
     """Input may change hands: a clock has ended, or training was sent back, and no orders came of it yet."""
-    news: bool = False
+    has_news: bool = False
     """Something other than clocks has happened since input could last change hands."""
-    ahead: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    preloads: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The shards that each worker should load ahead, as of the last plan or the last arrival since."""
-    planned: bool = True
+    orders_given: bool = True
     """The machines that became members last have their orders, and so has everybody else."""
     generation: int = 0
     epoch: int = 0
@@ -157,19 +157,19 @@ class ClusterState(Struct, frozen=True):
     """The clocks last reported upwards: completed, consistent."""
     saving: frozenset[str] = frozenset()
     """Machines whose part of the model is not written yet."""
-    stored: NewestCheckpoint = NewestCheckpoint(0, "")
-    attempt: CheckpointAttempt | None = None
+    newest_checkpoint: NewestCheckpoint = NewestCheckpoint(0, "")
+    checkpoint_attempt: CheckpointAttempt | None = None
     attempts: int = 0
-    attempted: int = 0
+    attempted_clock: int = 0
     """The clock of the last checkpoint attempt."""
     checkpoint_due: bool = False
-    strangers: tuple[RoleEvent, ...] = ()
+    unannounced_roles: tuple[RoleEvent, ...] = ()
     """Roles that reported before their machine was announced: the two come over different channels."""
     departed: frozenset[str] = frozenset()
-    furthest: int = 0
+    furthest_clock: int = 0
     """The highest clock that was ever completed."""
     deaths: int = 0
-    """How many servers and workers died, while their machine lived on, since ``furthest`` last grew."""
+    """How many servers and workers died, while their machine lived on, since ``furthest_clock`` last grew."""
     story: tuple[Event, ...] = ()
     """The latest events, for error messages."""
 
@@ -205,7 +205,7 @@ class ClusterState(Struct, frozen=True):
     @property
     def all_served(self) -> bool:
         """Whether no partition is missing or on its way."""
-        return all(partition.standing is PartitionStatus.SERVED for partition in self.partitions)
+        return all(partition.status is PartitionStatus.SERVED for partition in self.partitions)
 
     def live_server(self, name: str | None) -> ServerRecord | None:
         """Returns the live server of a machine; None when the machine or its server is gone."""
@@ -271,7 +271,7 @@ class ClusterState(Struct, frozen=True):
         new = {partition.number: partition for partition in changed}
         for number, after in new.items():
             before = self.partitions[number]
-            if before.standing is not after.standing and (before.standing, after.standing) not in EDGES:
+            if before.status is not after.status and (before.status, after.status) not in EDGES:
                 raise self.broken_invariant(f"no edge leads from {before} to {after}")
         return replace(self, partitions=tuple(new.get(old.number, old) for old in self.partitions))
 
@@ -298,19 +298,19 @@ class ClusterState(Struct, frozen=True):
         for partition in self.partitions:
             if self.consistent not in partition.safe or max(partition.safe) > partition.completed:
                 raise self.violated_invariant(5, f"B is {self.consistent}, {partition}")
-        if self.stored.clock > self.consistent:
-            raise self.violated_invariant(5, f"B is {self.consistent}, {self.stored}")
+        if self.newest_checkpoint.clock > self.consistent:
+            raise self.violated_invariant(5, f"B is {self.consistent}, {self.newest_checkpoint}")
         for machine in self.machines.values():
             if machine.safe and (self.holds_shards(machine.name) or self.holds_state(machine.name)):
                 raise self.broken_invariant(f"{machine.name} was said to be safe to kill, and it is not")
 
     def _check_owner(self, partition: Partition) -> None:
         if (
-            partition.standing not in ON_ITS_WAY | {PartitionStatus.SERVED}
+            partition.status not in ON_ITS_WAY | {PartitionStatus.SERVED}
             or self.live_server(partition.owner) is None
         ):
             raise self.violated_invariant(1, f"{partition}")
-        if partition.standing is PartitionStatus.MOVING and self.live_server(partition.source) is None:
+        if partition.status is PartitionStatus.MOVING and self.live_server(partition.source) is None:
             raise self.violated_invariant(1, f"nobody sends {partition}")
 
     def _check_backup(self, partition: Partition) -> None:
@@ -321,7 +321,7 @@ class ClusterState(Struct, frozen=True):
         if self.is_reliable(partition.owner) or partition.backup or incoming:
             return
         # There is nobody to send a copy to, or it is sent once it is served.
-        if self.assignable_servers(Tier.RELIABLE) and partition.standing is PartitionStatus.SERVED:
+        if self.assignable_servers(Tier.RELIABLE) and partition.status is PartitionStatus.SERVED:
             raise self.violated_invariant(2, f"{partition}")
 
     def _check_shards(self) -> None:

@@ -6,7 +6,9 @@ messages under the same numbers. Each peer then says with its next packet which 
 the entries is ever kept.
 
 Rule 1: what ``receive_packet`` and ``observe_event`` return is recorded first, and ``act_on`` is called
-second. Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
+second.
+
+Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ def machine_joined(cluster: ClusterState, event: MachineJoined) -> Result:
     if event.machine in cluster.machines or event.machine in cluster.departed:
         return cluster, ()
     cluster = cluster.with_machine(MachineRecord(event.machine, event.tier, event.cores))
-    early = tuple(word for word in cluster.strangers if word.machine == event.machine)
-    cluster = replace(cluster, strangers=tuple(word for word in cluster.strangers if word not in early))
+    early = tuple(word for word in cluster.unannounced_roles if word.machine == event.machine)
+    cluster = replace(
+        cluster, strangers=tuple(word for word in cluster.unannounced_roles if word not in early)
+    )
     for word in early:
         cluster, _ = role_changed(cluster, word)
     return cluster, ()
@@ -45,7 +47,7 @@ def role_changed(cluster: ClusterState, event: RoleEvent) -> Result:
     machine = cluster.machines.get(event.machine)
     if machine is None:
         # The announcement of the machine comes over another channel, and may still come.
-        return replace(cluster, strangers=(*cluster.strangers, event)), ()
+        return replace(cluster, strangers=(*cluster.unannounced_roles, event)), ()
     match event:
         case ServerReady():
             return _server_ready(cluster, machine, event), ()
@@ -132,7 +134,7 @@ def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) ->
     """
     if event.machine not in cluster.machines:
         # Lost before it was announced: the announcement, if it still comes, finds it departed and is ignored.
-        strangers = tuple(word for word in cluster.strangers if word.machine != event.machine)
+        strangers = tuple(word for word in cluster.unannounced_roles if word.machine != event.machine)
         return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
     return drop_server_state(cluster.without_machine(event.machine), event.machine), ()
 
@@ -142,7 +144,7 @@ def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) ->
 
 def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
     """Removes the copies that the server of ``name`` held, and what it was writing."""
-    attempt = cluster.attempt
+    attempt = cluster.checkpoint_attempt
     if attempt is not None and name in attempt.writing:
         # Its part will never be written. What is due stays due: another attempt begins as soon as it can.
         cluster = replace(cluster, attempt=None, checkpoint_due=True)
@@ -150,7 +152,9 @@ def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
         cluster = replace(cluster, attempt=replace(attempt, sealer=None))
     involved = (partition for partition in cluster.partitions if name in partition.copy_holders)
     if cluster.phase is TrainingPhase.STARTING:  # nothing was learned since: it can be made again
-        return cluster.with_partitions(Partition.absent_at(p.number, cluster.stored.clock) for p in involved)
+        return cluster.with_partitions(
+            Partition.absent_at(p.number, cluster.newest_checkpoint.clock) for p in involved
+        )
     return cluster.with_partitions(
         _without_copy(partition, name, cluster.consistent) for partition in involved
     )
@@ -166,7 +170,7 @@ def _without_copy(partition: Partition, name: str, consistent: int) -> Partition
     if backup is not partition.backup:
         left = replace(left, detached=True, safe=frozenset({consistent}))
     owner_died, source_died = partition.owner == name, partition.source == name
-    if partition.standing is PartitionStatus.MOVING and owner_died and not source_died:
+    if partition.status is PartitionStatus.MOVING and owner_died and not source_died:
         return replace(left, standing=PartitionStatus.FROZEN, owner=None)
     if owner_died or source_died:
         # The next owner, if alive, may have received it already; recovery tells it what to do with that.

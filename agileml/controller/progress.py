@@ -24,7 +24,7 @@ def partition_installed(cluster: ClusterState, event: Installed) -> Result:
     if partition.incoming_backup == IncomingBackup(event.machine, event.epoch):
         return _backup_installed(cluster, partition, event)
     expected = (partition.owner, partition.epoch) == (event.machine, event.epoch)
-    if not expected or partition.standing not in ON_ITS_WAY:
+    if not expected or partition.status not in ON_ITS_WAY:
         return cluster, ()
     if event.clock < cluster.consistent:
         raise ImpossibleEvent(

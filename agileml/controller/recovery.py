@@ -34,7 +34,9 @@ def give_up(cluster: ClusterState) -> Result:
     that.
     """
     if cluster.deaths > max(_LEAST_PATIENCE, _DEATHS_PER_MACHINE * len(cluster.machines)):
-        further = f"no clock after {cluster.furthest} was completed; the logs of the machines say of what"
+        further = (
+            f"no clock after {cluster.furthest_clock} was completed; the logs of the machines say of what"
+        )
         return fail_job(cluster, f"its processes died {cluster.deaths} times, and {further}")
     if not cluster.has_begun or any(machine.tier is Tier.RELIABLE for machine in cluster.machines.values()):
         return cluster, ()
@@ -49,12 +51,12 @@ def checkpoint_unreadable(cluster: ClusterState, event: CheckpointUnreadable) ->
 
 
 def fail_job(cluster: ClusterState, why: str) -> Result:
-    return replace(cluster, phase=TrainingPhase.FAILED), (Failed(why, cluster.stored.folder),)
+    return replace(cluster, phase=TrainingPhase.FAILED), (Failed(why, cluster.newest_checkpoint.folder),)
 
 
 def recover_partitions(cluster: ClusterState) -> Result:
     """Rolls back if anything was lost: to B, or to the newest checkpoint if that is all there is."""
-    lost = [partition for partition in cluster.partitions if partition.standing is PartitionStatus.LOST]
+    lost = [partition for partition in cluster.partitions if partition.status is PartitionStatus.LOST]
     if not lost:
         return cluster, ()
     gone = [partition.number for partition in lost if partition.recovery_source is None]
@@ -67,7 +69,7 @@ def recover_partitions(cluster: ClusterState) -> Result:
 
 def _start_over(cluster: ClusterState) -> Result:
     """Makes every partition again as it was at the newest checkpoint, in the layout of a job that starts."""
-    clock, epoch = cluster.stored.clock, cluster.epoch + 1
+    clock, epoch = cluster.newest_checkpoint.clock, cluster.epoch + 1
     commands: list[Command] = [
         Forget(name, partition.number, epoch)
         for partition in cluster.partitions
@@ -108,7 +110,7 @@ def _return_to_b(cluster: ClusterState) -> Result:
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
         # Only served partitions can undo in place: any other copy may be incomplete, or nobody's.
-        if partition.standing is PartitionStatus.SERVED:
+        if partition.status is PartitionStatus.SERVED:
             after, orders = _roll_back(cluster, partition)
         else:
             after, orders = _restore_partition(cluster, partition, target)

@@ -27,7 +27,7 @@ def decide_stage(cluster: ClusterState) -> Result:
         transient = 0
     stage = choose_stage(cluster.stage, transient, reliable, cluster.setup)
     if transient:
-        stage = cluster.wanted or _cheapest_stage(cluster) or stage
+        stage = cluster.requested_stage or _cheapest_stage(cluster) or stage
     return replace(cluster, stage=stage), ()
 
 
@@ -42,7 +42,7 @@ def load_reported(cluster: ClusterState, event: ServerLoad | WorkerLoad) -> Resu
     if isinstance(event, ServerLoad):
         return replace(cluster, loads=cluster.loads.with_server(event)), ()
     loads = cluster.loads.with_worker(event, cluster.version)
-    if cluster.reached is not cluster.stage or not cluster.all_served:
+    if cluster.reached_stage is not cluster.stage or not cluster.all_served:
         return replace(cluster, loads=loads.without_workers()), ()
     cluster = replace(cluster, loads=loads)
     load = _measured_cost(cluster)

@@ -179,21 +179,21 @@ def step(
         cluster, more = _handle_event(cluster, event)
         answers += more
     completed = cluster.completed_clock
-    if completed > cluster.furthest:
+    if completed > cluster.furthest_clock:
         # There is progress, so the deaths before were no pattern.
         cluster = replace(cluster, furthest=completed, deaths=0)
     # A server that is answered may have died by a later one of these events.
     commands = tuple(word for word in answers if _is_deliverable(cluster, word))
-    turn = cluster.turn or completed > before.completed_clock
-    cluster = replace(cluster, turn=turn, news=cluster.news or not _are_quiet(events))
+    turn = cluster.input_may_move or completed > before.completed_clock
+    cluster = replace(cluster, turn=turn, news=cluster.has_news or not _are_quiet(events))
     due = _select_rules(cluster, events, rules, clock_rules)
     cluster, more = _apply_rules(cluster, due, rules)
-    if cluster.consistent < before.consistent and cluster.consistent != cluster.stored.clock:
+    if cluster.consistent < before.consistent and cluster.consistent != cluster.newest_checkpoint.clock:
         raise cluster.violated_invariant(4, f"from {before.consistent} to {cluster.consistent}")
     # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
     # since clocks alone run only ``CLOCK_RULES``.
-    if cluster.turn and cluster.all_served:
-        cluster = replace(cluster, turn=False, news=cluster.news and due is not rules[cluster.phase])
+    if cluster.input_may_move and cluster.all_served:
+        cluster = replace(cluster, turn=False, news=cluster.has_news and due is not rules[cluster.phase])
     return cluster, commands + more
 
 
@@ -239,7 +239,7 @@ def _select_rules(
     if (
         cluster.phase is not TrainingPhase.TRAINING
         or not _are_quiet(events)
-        or (cluster.turn and cluster.news)
+        or (cluster.input_may_move and cluster.has_news)
     ):
         return every
     if any(isinstance(event, _LOADS) for event in events):

@@ -5,10 +5,14 @@ BackupPS), or frozen (handed over, kept until the new owner is known to have it)
 carried out yet is reported as such; when to try it again is for ``server`` to know.
 
 Rule 1: a message of an older generation is dropped; one of a newer generation waits for the roll-back it
-knows of. A backup learns the generation from the first ``Push``, which says where it started from. Rule 2:
-what travels to a backup or a new owner is applied in order of clocks, whoever sent it. Rule 3: ranges for
-backups are sent one after the other (``replica``). Rule 4: a message to another server that has had no answer
-for a while is asked after, and sent again if it was lost (``transfers`` for partitions that move).
+knows of. A backup learns the generation from the first ``Push``, which says where it started from.
+
+Rule 2: what travels to a backup or a new owner is applied in order of clocks, whichever server sent it.
+
+Rule 3: ranges for backups are sent one after the other (``replica``).
+
+Rule 4: a message to another server that has had no answer for a while is asked after, and sent again if it
+was lost (``transfers`` for partitions that move).
 
 Source: Harlap 4.2.2 and 4.2.3. Values rather than deltas go to the backup, see ``messages.Push``.
 """

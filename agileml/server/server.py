@@ -5,8 +5,9 @@ This module decides which message is handled when; ``replicas`` decides, partiti
 What cannot be answered or carried out yet waits (``pending_requests``) and is tried again after every change
 of its partition.
 
-Rule 1: a request is answered only under the epoch of the present ownership (``reads_and_updates``). Rule 2:
-an inquiry is answered from what is here now, or waits here.
+Rule 1: a request is answered only under the epoch of the present ownership (``reads_and_updates``).
+
+Rule 2: an inquiry is answered from what is here now, or waits here.
 """
 
 from __future__ import annotations

@@ -58,14 +58,17 @@ def settle_all(
         )
     hourly = rules.quantum_s == HOUR_S
     begins = ended.runs_at
+    # Billing by the second has a minimum charge, which extends the paid time.
     ends = ended.end if hourly else np.maximum(ended.end, begins + rules.minimum_s)
     ends = np.where(ended.end > begins, ends, begins)
     hours = -(-(ends - begins) // HOUR_S)
     owner = np.repeat(np.arange(len(begins)), hours)
+    # The number of each hour within its allocation.
     nth = np.arange(len(owner)) - np.repeat(np.cumsum(hours) - hours, hours)
     opens = begins[owner] + nth * HOUR_S
     closes = np.minimum(opens + HOUR_S, ends[owner])
     if hourly:
+        # Whole hours, at the price of their start.
         amounts = _by_the_hour(on_demand, tape, ended, owner, opens, accounting)
     else:
         amounts = _by_the_second(on_demand, tape, ended, owner, opens, closes)
@@ -126,6 +129,7 @@ def _by_the_second(
     Seconds after the end (the minimum charge) count at its last price.
     """
     market, end = ended.traded_market[owner], ended.end[owner]
+    # No price after the end may enter the bill.
     known = np.minimum(closes, end)
     whole = _integrate_price(tape, market, opens, known)
     last = _to_micros(tape.price_at(market, np.maximum(known - 1, opens)))
@@ -136,6 +140,7 @@ def _by_the_second(
 
 def _integrate_price(tape: PriceTape, market: Codes, begins: Codes, ends: Codes) -> Codes:
     """Returns micro-dollar-seconds per hour of a machine from ``begins`` to ``ends``."""
+    # Sentinels and unknown prices must not enter the running sum.
     finite = np.isfinite(tape.prices)
     micros = np.zeros(len(tape.prices), np.int64)
     micros[finite] = _to_micros(tape.prices[finite])

@@ -136,6 +136,7 @@ class _Batch:
         finish = self._progress.finish_time(rate)
         renewal, event = self._next_events()
         until = np.minimum(finish, event)
+        # Jobs that outlive the prices are cut at the tape's end and never count as done.
         over = until > self._tape.end
         self._progress.advance_to(rate, np.where(over, self._tape.end, until))
         done = over | (until == finish)
@@ -235,6 +236,7 @@ class _Batch:
         joined: Flags = among & (self._tier.joins_at == self._progress.now)
         if self._placing is None:
             return np.zeros(len(among), np.bool_)
+        # Only the first join begins the training; later ones follow a loss.
         first = np.flatnonzero(joined & (self._begins[self._jobs] == NEVER))
         self._begins[self._jobs[first]] = self._progress.now[first]
         return joined
@@ -284,6 +286,7 @@ class _Batch:
         due = among[:, None] & (places.count > 0) & (places.warned_at == self._progress.now[:, None])
         due &= ~(reliable & ~alarm)[:, None]
         rank = _by_name(places.number)
+        # Outside decision moments warnings are told one at a time, in the order of the allocations' names.
         first = np.where(due, rank, NEVER).min(axis=1)
         taken = due & (alarm[:, None] | (rank == first[:, None]))
         rows, at = np.nonzero(taken)
@@ -310,6 +313,7 @@ class _Batch:
             rows, place = rows[asked], place[asked]
             if not len(rows):
                 return
+            # Asked anew for every allocation: each answer changes the footprint that the next one sees.
             stays = self._strategy.choose_renewals(self._setting, self._decision_batch(rows), place)
             self._places.until[rows[stays], place[stays]] += HOUR_S
             self._renewals[self._jobs[rows[stays]]] += 1
@@ -319,6 +323,7 @@ class _Batch:
         places, safe = self._places, self._progress.now[rows] + DRAIN_S
         places.leaves_at[rows, place] = safe
         self._progress.pause_jobs(rows)
+        # A machine warned before it is safe to end is evicted, not released.
         released = places.warned_at[rows, place] >= safe
         rows, place = rows[released], place[released]
         places.warned_at[rows, place] = NEVER
@@ -335,6 +340,7 @@ class _Batch:
             wanted = self._strategy.choose_requests(self._setting, self._decision_batch(rows))
             some = wanted.market != NOTHING
             self._request_machines(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
+            # Rows whose request asked for a follow-up decide again at the same moment.
             rows = rows[some & wanted.again]
 
     def _give_up_dearer(self, rows: Codes) -> None:
@@ -413,6 +419,7 @@ class _Batch:
 
     def _decision_batch(self, rows: Codes) -> DecisionBatch:
         places, now = self._places.select(rows), self._progress.now[rows]
+        # The last refit of each job: hourly, counted from its own start.
         fitted = now - (now - self._starts[self._jobs[rows]]) % REFIT_S
         prices = self._tape.price_at(np.arange(len(self._setting.markets)), now[:, None])
         return DecisionBatch(
@@ -463,6 +470,7 @@ class _Batch:
         Nothing outlives the reliable machines. Their end may lie in the future, but is known here.
         """
         last = self._tier.ends_at[rows]
+        # Two calls, because the log records one reason per call.
         for early in (True, False):
             some = (last < end) == early
             until = np.minimum(end, last)[some]

@@ -77,6 +77,7 @@ class FootprintTable:
         if (self.count[rows] > 0).all(axis=1).any():
             for f in fields(self):
                 column = getattr(self, f.name)
+                # Doubling: a footprint rarely grows again after that.
                 setattr(self, f.name, np.concatenate([column, np.zeros_like(column)], axis=1))
         found: Codes = (self.count[rows] > 0).argmin(axis=1)
         return found

@@ -120,6 +120,7 @@ def _least_cost(
     """Returns V_0 (n, mu), backwards from each job's last cell."""
     grid_s, hour, last = cells.grid_s, HOUR_S // cells.grid_s, len(cells.rate) - 1
     reach = int((cells.ride - np.arange(len(cells.ride))).max())
+    # Without rides each cell costs the lesser of working and idling, so sums of the cells do.
     if not reach:
         spent = np.concatenate(
             [np.zeros((1, len(prices))), np.cumsum(np.minimum(cells.rate[:, None], prices), 0)]
@@ -135,6 +136,7 @@ def _least_cost(
         at = np.minimum(first + k, last)
         best = grid_s * np.minimum(cells.rate[at][:, None], prices) + value[k + 1]
         best = np.minimum(best, fee + _least_until(value, k, cells.ride[at] - at))
+        # A paid hour first, and a free ride after it.
         then = np.minimum(at + hour, last)
         late = _least_until(value, k + hour, cells.late_ride[then] - then)
         hours = np.maximum((paid[then] - paid[at])[:, None] - prices * grid_s, 0.0)

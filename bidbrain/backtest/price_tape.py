@@ -96,6 +96,7 @@ class PriceTape:
         bounded = np.minimum(moment, self.end)
         found = self.first[(bounded - self.begin) // _BUCKET_S, market]
         bounded = np.broadcast_to(bounded, found.shape)
+        # The bucket's first step may have been followed by others within it: a few passes find the last.
         while (late := self.times[found + 1] <= bounded).any():
             found = found + late
         step: Codes = found

@@ -50,6 +50,7 @@ class JobProgress:
         left = np.maximum(self._job.work * _ALL - self._work, 0.0)
         needed = np.full(len(left), np.inf)
         np.divide(left, rate, out=needed, where=rate > 0)
+        # Infinite times must not be cast to integers.
         soon = needed < 1e12
         return np.where(soon, from_then + np.ceil(np.where(soon, needed, 0)).astype(np.int64), NEVER)
 
@@ -62,6 +63,7 @@ class JobProgress:
             interval_s = self._checkpoints.interval_s
             self._running_s += np.where(rate > 0, seconds, 0)
             self._unsaved += seconds * rate
+            # Only the last checkpoint of the stretch matters: what came after it is at risk.
             saved = self._running_s >= interval_s
             self._running_s = np.where(saved, self._running_s % interval_s, self._running_s)
             self._unsaved = np.where(saved, self._running_s * rate, self._unsaved)

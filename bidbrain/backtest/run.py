@@ -85,6 +85,7 @@ def _reliable_tier(
         setting.rules,
         price,
         tape,
+        # On-demand reliable machines are billed at one price, as market 0 of a list of one.
         replace(rented.select(listed), market=np.zeros(listed.sum(), np.int64)),
         job.accounting,
     )

@@ -79,6 +79,7 @@ class DeadlinePromises:
         else:
             for job in new.tolist():
                 self._set_aside(self._rounds, moment, job)
+        # Each call asks the policy anew. The first part of the reserves that misses nobody ends it.
         for part in _PARTS:
             if not self._missed_promises(moment, ask, part):
                 break
@@ -90,6 +91,7 @@ class DeadlinePromises:
             return where
         number = self._rounds.round_at(moment.now)
         for row, (job, left) in enumerate(zip(moment.jobs.tolist(), moment.steps.tolist(), strict=True)):
+            # Only promised jobs have a reservation.
             type_ = self._reserved[job].required_type(number, left) if self.given[job] else -1
             if type_ >= 0:
                 where[row, type_] = True
@@ -100,6 +102,7 @@ class DeadlinePromises:
         number = rounds.round_at(moment.now)
         free = np.tile(self._workers, (max(rounds.rounds_before(self._pace.due_s[job]) - number, 0), 1))
         left = dict(zip(moment.jobs.tolist(), moment.steps.tolist(), strict=True))
+        # Jobs with a promise and steps left keep their rounds; what they have done already is given back.
         for other in left.keys() & self._reserved.keys():
             self._reserved[other].take_from(free, number, left[other])
         found = reserve_rounds(
@@ -111,6 +114,7 @@ class DeadlinePromises:
     def _admit_fluid(self, moment: ActiveJobs, new: Indices, ask: Ask) -> None:
         """Promises newcomers what costs no older promise, if possible all of them at once."""
         self.given[new] = True
+        # All at once failed, so newcomers are tried one by one, in the order of their arrival.
         if len(new) and self._missed_promises(moment, ask):
             self.given[new] = False
             before = self._missed_promises(moment, ask)
@@ -129,6 +133,7 @@ class DeadlinePromises:
         if self._rounds is None:
             return np.asarray(np.where(asks, left, np.inf))
         speed = self._pace.rates[moment.jobs[asks]].max(axis=1)
+        # A job without spare time must not ask for more than its fastest type.
         spare = left[asks] - moment.steps[asks] / speed * (1 + _EXACT)
         switches = left[asks] / self._rounds.length_s
         whole = _ROUNDS_KEPT * self._rounds.length_s + switches * self._rounds.switch_s

@@ -67,8 +67,10 @@ class Reservation:
 
     def take_from(self, free: Indices, number: int, left: float) -> None:
         """Subtracts from ``free`` (t, k), workers from round ``number`` on, what is still needed."""
+        # ``sure`` falls with the rounds; negated it increases, as searchsorted needs.
         needed = int(np.searchsorted(-self.sure, -left, side="right")) - 1
         begins = max(needed, number - self.first, 0)
+        # Both arrays end at their own deadlines, so only the common rounds are taken.
         rounds = np.arange(self.first + begins, min(self.first + len(self.place), number + len(free)))
         place = self.place[rounds - self.first]
         free[rounds[place >= 0] - number, place[place >= 0]] -= self.scale
@@ -85,6 +87,7 @@ def reserve_rounds(
     speed = np.where(free >= scale, rates, 0.0)
     rate = speed.max(axis=1)
     place = np.where(rate > 0, speed.argmax(axis=1), -1)
+    # A round on the same type as the one before needs no restart.
     stays = np.append(False, place[1:] == place[:-1])[: len(place)]
     lost = min(rounds.switch_s, rounds.length_s) * rate
     done = rate * rounds.length_s - np.where(stays, 0.0, lost)
@@ -92,5 +95,6 @@ def reserve_rounds(
     enough = np.flatnonzero(sure >= steps * (1 + _EXACT))
     if not len(enough):
         return None
+    # The latest start that still does all steps: earlier rounds stay free for others.
     begins = int(enough[-1])
     return Reservation(number + begins, scale, place[begins:], sure[begins:])

@@ -91,6 +91,7 @@ def choose_slots(
         hurry = np.flatnonzero(pressed.any(axis=1))
         ahead[hurry] = pressed[hurry]
         speed = problem.rates[hurry] / problem.rates[hurry].max(axis=1, keepdims=True)
+        # Scales are whole numbers and relative speeds at most 1, so speed only breaks ties of scale.
         rank = problem.scale[hurry, None] + speed / 2
         priority[hurry] = np.where(pressed[hurry], rank, priority[hurry])
     chosen, place = np.nonzero(priority)
@@ -102,10 +103,12 @@ def choose_slots(
         *(each.tolist() for each in (chosen, place, first, second, problem.scale[first])), strict=True
     )
     free = problem.cluster.workers.astype(np.int64).tolist()
+    # Counted down so that the loop can stop when no worker is left.
     left = sum(free)
     busy: set[int] = set()
     slots: list[Slot] = []
     for c, j, one, other, workers in asked:
+        # A job runs once a round, alone or in one pair. ``other`` is -1 for a job alone and never busy.
         if workers > free[j] or one in busy or other in busy:
             continue
         free[j] -= workers
@@ -144,6 +147,7 @@ def place_workers(
     the fullest server that can hold all of it, else on the emptiest ones.
     """
     known = {(placed.jobs, placed.type): placed for placed in before}
+    # Large jobs first: small ones fill the gaps that are left.
     asked = sorted(wanted, key=lambda one: -one[2])
     renewed = [known[jobs, kind] for jobs, kind, count in asked if _can_renew(known.get((jobs, kind)), count)]
     taken = {(placed.type, worker) for placed in renewed for worker in placed.workers}
@@ -173,6 +177,7 @@ def _take_workers(free: list[list[int]], count: int) -> tuple[tuple[int, int], .
     """
     enough = [server for server, numbers in enumerate(free) if len(numbers) >= count]
     if enough:
+        # The fullest server that fits keeps emptier ones whole for larger jobs.
         order = [min(enough, key=lambda server: len(free[server]))]
     else:
         order = sorted(range(len(free)), key=lambda server: -len(free[server]))

@@ -128,6 +128,7 @@ class _Simulation:
             if not len(self._active):
                 now, self._ran = self._known_from(float(self._trace.arrival_s[self._arrived])), frozenset()
                 continue
+            # A job newly pressed changes what the others can get, so it counts as an event.
             if self._update_pressed(now) or changed or now >= self._asked_at + self._setting.period_s:
                 self._ask_policy(now)
                 self._update_pressed(now)
@@ -176,6 +177,7 @@ class _Simulation:
         self._promises.admit_newcomers(self._active_jobs(now), np.arange(self._seen, self._arrived), ask)
         self._seen = self._arrived
         self._shares = self._answer.shares
+        # Fixed until the next answer: 1/n of the cluster, with the jobs there now.
         self._rate_alone = self._problem.isolated_throughput()
         self._combinations = Combinations.from_shares(self._shares)
         self._asked_at = now
@@ -216,6 +218,7 @@ class _Simulation:
         left = self._left[self._active]
         ends = np.divide(left, speed, out=np.full(len(left), np.inf), where=speed > 0)
         arrivals = self._trace.arrival_s[self._arrived : self._arrived + 1]
+        # Nothing moves and nobody comes: the simulation would never end.
         if not np.isfinite(ends).any() and not len(arrivals):
             raise Stuck(f"{len(left)} jobs are left, and the policy gives time to none of them")
         until = min(now + ends.min(), self._asked_at + self._setting.period_s, *arrivals)
@@ -255,6 +258,7 @@ class _Simulation:
                 beside = self._problem.jobs.kind[other[runs]]
                 rate = np.where(other[runs] >= 0, kinds.together[kind, beside, place[runs]], rate)
             took = self._advance_jobs(mine[runs], rate, self._setting.round_s - lost[runs], now + lost[runs])
+            # A pair's workers are paid until the later of the two ends.
             busy[runs] = np.maximum(busy[runs], took + lost[runs])
         workers = np.array([slot.workers for slot in chosen], np.float64)
         self._dollars += float(busy * workers @ self._setting.cluster.cost[place]) / HOUR_S
@@ -266,9 +270,11 @@ class _Simulation:
         """
         jobs = self._active[who]
         needed = np.divide(self._left[jobs], rate, out=np.full(len(jobs), np.inf), where=rate > 0)
+        # A job that finishes within the round gives its workers back only when the round ends.
         took = np.minimum(seconds, needed)
         steps = took * rate
         self._left[jobs] = np.maximum(self._left[jobs] - steps, 0.0)
+        # Time that the same steps would have taken with 1/n of the cluster.
         self._isolated[jobs] += steps / self._rate_alone[who]
         done = self._left[jobs] <= _DONE * self._trace.steps[jobs]
         self._end[jobs[done]] = (since + took)[done]
@@ -307,6 +313,7 @@ class _Simulation:
 
     def _record_time(self, running: list[tuple[int, int, int]]) -> None:
         """Credits a round's time to those who ran; older time counts less and less."""
+        # All time had fades, also that of jobs that did not run.
         self._received[self._active] *= FADE
         for first, second, place in running:
             if second < 0:

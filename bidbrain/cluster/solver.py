@@ -116,8 +116,10 @@ class Solver:
             return _without_variables(self._empty)
         said = [self._run_once()]
         for method, tolerance in _SECOND_OPINIONS:
+            # One "infeasible" may be rounding; two independent ones are believed.
             if said[-1] == highspy.HighsModelStatus.kOptimal or _two_agree(said):
                 break
+            # Forgets the basis: a second opinion must not start from where the first went wrong.
             self._highs.clearSolver()
             self._use_method(method, tolerance)
             self._set_options(_PRESOLVED)
@@ -178,6 +180,7 @@ def solve_by_sifting(program: LinearProgram, first: Flags, method: Method = Meth
     Source: Bixby et al., Operations Research 40, 1992.
     """
     inside = first.copy()
+    # Gains below the solver's own tolerance would let columns in for ever.
     enough = _TOLERANCE * max(np.abs(program.gain).max(initial=0.0), 1.0)
     while True:
         try:
@@ -194,6 +197,7 @@ def solve_by_sifting(program: LinearProgram, first: Flags, method: Method = Meth
             x[inside], prices[inside] = best.x, best.reduced
             return Optimum(x, best.value, best.duals, prices)
         most = int(_SIFTED * max(inside.sum(), len(best.duals))) + 1
+        # Only the best columns come in, so the program stays small.
         inside[better[np.argsort(-reduced[better], kind="stable")[:most]]] = True
 
 
@@ -219,6 +223,7 @@ def _build_model(program: LinearProgram) -> highspy.HighsLp:
     model.sense_ = highspy.ObjSense.kMaximize
     model.col_cost_, model.col_lower_, model.col_upper_ = program.gain, program.low, program.high
     model.row_lower_, model.row_upper_ = program.row_low, program.row_high
+    # HiGHS takes matrices by column.
     order = np.lexsort((program.rows, program.columns))
     matrix = model.a_matrix_
     matrix.format_ = highspy.MatrixFormat.kColwise

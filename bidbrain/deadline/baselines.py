@@ -71,7 +71,7 @@ def uniform_progress_rule(job: DeadlineJob, *, spot_first: bool = False) -> Rule
     """
 
     def rule(now: DeadlineStates, _: BeliefBatch) -> Codes:
-        # c(t), R(t) and C(t) of the paper in terms of this package's states.
+        # c(t) of the paper, in terms of this package's states.
         done = job.work_s - now.work_left_s
         elapsed = job.deadline_s - now.left_s
         slope = job.work_s / job.deadline_s

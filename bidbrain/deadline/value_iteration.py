@@ -105,7 +105,6 @@ class CostToGo:
         market's state during it, as ``spell_states`` gives it; each of shape (n,). Margins beyond the grid
         count as its ends.
         """
-        # Rounded up: a plan must not believe in less time than there is.
         ticks = np.clip(np.ceil(left_s / self.tick_s - _DUST), 0, len(self.table) - 1).astype(np.int64)
         low, share = _locate_between(self.margins_s, margin_s)
         high = np.minimum(low + 1, len(self.margins_s) - 1)

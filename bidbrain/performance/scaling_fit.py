@@ -94,6 +94,7 @@ class Stretch:
         """
         after = [stamp for stamp in self.stamps if stamp.at_s >= self.changed_at_s]
         pairs = [(a, b) for a, b in pairwise(after) if b.at_s > a.at_s]
+        # Too few intervals for a median that a late stamp cannot move.
         if len(pairs) < _SETTLED:
             return None
         return statistics.median((b.work - a.work) / (b.at_s - a.at_s) for a, b in pairs[len(pairs) // 2 :])
@@ -149,6 +150,7 @@ class MeasuredScaling:
         """Adds a report of work; drops the oldest stamps of a long stretch."""
         stamps = (*self.now.stamps, stamp)
         if len(stamps) > 2 * _KEPT:
+            # The first stamp stays: the time lost by the change is measured from it.
             stamps = (stamps[0], *stamps[2:])
         return replace(self, now=replace(self.now, stamps=stamps))
 
@@ -211,6 +213,7 @@ class MeasuredScaling:
         nominal = dict(self.speeds.nominal)
         ideal = sum(count * nominal[name] for name, count in self.now.machines.items())
         sizes = (*self.sizes, (math.log2(max(self.now.machine_count, 1)), math.log(speed / ideal)))[-_KEPT:]
+        # Theil-Sen: the median of all slopes between stretches of sufficiently different size.
         slopes = tuple((b - a) / (y - x) for (x, a), (y, b) in combinations(sizes, 2) if abs(y - x) >= _APART)
         measured = replace(self, sizes=sizes, log_phi=replace(self.log_phi, seen=slopes))
         spell = self.now.as_spell(speed / measured._efficiency(self.now.machine_count))

@@ -97,6 +97,7 @@ def _fit_posterior(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
     over = np.array([s.speed for s in speeds.spells]) / ideal - 1.0  # y - X 1
     weights = np.array([min(s.seconds / _WHOLE_SPELL_S, 1.0) for s in speeds.spells])
     noise = _NOISE**2
+    # The noise depends on the fit and the fit on the noise; three rounds settle them.
     for _ in range(3):
         precision = (shares.T * weights) @ shares / noise + np.linalg.inv(prior)
         covariance = np.linalg.inv(precision)

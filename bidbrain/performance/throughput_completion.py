@@ -106,6 +106,7 @@ def estimate_alone(
             f"nothing is known of this job on {type_}: run it there for a few minutes, or on any of "
             f"{', '.join(sorted(speed)) or 'the types of the catalogue'}"
         )
+    # Each measured type gives an estimate; their geometric mean favours none.
     scaled = [measured[name].mean * speed[type_] / speed[name] for name in known]
     error = _FROM_CATALOGUE / float(np.sqrt(len(known)))
     return ThroughputEstimate(float(np.exp(np.mean(np.log(scaled)))), error, Source.CATALOGUE)
@@ -132,6 +133,7 @@ class References:
         row[beside] = list(tried.values())
         known = np.ones((len(self.part) + 1, len(self.part)), np.bool_)
         known[-1] = False
+        # The new job is the last row: only its trials are known.
         known[-1, beside] = True
         completed = complete_table(np.vstack([self.part, row]), known, rank)[-1]
         completed[beside] = row[beside]

@@ -93,6 +93,7 @@ def follow_prices(options: Options, start: int, work: float, moving: Moving | No
                 places.append(there)
         if math.isinf(per_work[here, at]):
             break
+        # A move may idle for longer than a step; the rest carries over.
         wasted_s = min(idle_s, options.step_s)
         working_s = min(options.step_s - wasted_s, left / float(options.speed[here]))
         cost += float(options.prices[here, at]) * (wasted_s + working_s) / HOUR_S

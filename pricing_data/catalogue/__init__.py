@@ -48,6 +48,7 @@ class Catalogue:
         for row in _read_rows("on_demand.csv"):
             key = (row["cloud"], row["region"], row["instance_type"])
             valid = (parse_instant(row["valid_from"]), UsdPerHour(float(row["usd_hour"])))
+            # Sorted by date, whatever the order of the file's rows.
             prices[key] = tuple(sorted((*prices.get(key, ()), valid)))
         return cls(types, prices)
 
@@ -60,6 +61,7 @@ class Catalogue:
         None where it is unknown, or earlier than what is known.
         """
         prices = self.list_prices.get((cloud, region, name), ())
+        # bisect_right: a price is in force from its very first instant on.
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 

@@ -143,10 +143,12 @@ def fetch_all(
                 progress(report)
     except KeyboardInterrupt:
         interrupted = True
+        # Batches that are being stored should finish; what they say still counts.
         for said in run.crew.stop_workers(_GRACE_S):
             if isinstance(said, PartReport):
                 reports[said.part] = said
     except BaseException:
+        # A bug or an error of the store: threads stop at their next page, and the error goes on.
         run.crew.stop.set()
         raise
     refused = tuple((name, error) for name, error in run.unavailable.items())
@@ -167,6 +169,7 @@ def _select_parts(scout: _Scout, kinds: Collection[PartKind]) -> Iterator[tuple[
 
 def _interleave_piles(piles: Iterable[list[tuple[Feed, FeedPart]]]) -> list[tuple[Feed, FeedPart]]:
     """Takes one of each pile in turn, so that no cloud waits until another is done."""
+    # Sorted by rank first, then by pile: the first of each, then the second of each.
     ranked = [(rank, turn, task) for turn, pile in enumerate(piles) for rank, task in enumerate(pile)]
     return [task for _, _, task in sorted(ranked, key=lambda entry: entry[:2])]
 
@@ -221,10 +224,12 @@ class _Run:
                     self.crew.report_back(report)
                 report = replace(report, done=not self.crew.stop.is_set())
             except FeedError as error:
+                # Progress resets the count: a long fetch may fail often and still get on.
                 failures = 1 if report.new > new_before else failures + 1
                 wait_s = self._patience.wait_s(failures, error)
                 if wait_s is None:
                     report = replace(report, failure=error, waiting=None)
+                    # No other part of this feed can do better, so they do not even try.
                     if isinstance(error, FeedCredentialsRejected | FeedUnavailable):
                         self._given_up[feed.name] = error
                 else:
@@ -239,6 +244,7 @@ class _Run:
         Ends early when stopped.
         """
         part = report.part
+        # Asked again after each failure: what was stored meanwhile is not fetched twice.
         since = None if part.region is None else self._store.newest_time(part.source, part.cloud, part.region)
         for page in feed.fetch(part, since):
             added = [self._store_batch(batch) for batch in page.batches]

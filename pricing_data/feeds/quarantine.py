@@ -43,6 +43,7 @@ def describe_flaw(error: Exception) -> str:
 
 def raw_text(row: object) -> str:
     """Returns the row as text: one row, one text."""
+    # Sorted keys: the same row must give the same text, or it would be stored twice.
     return json.dumps(row, sort_keys=True, default=str)
 
 
@@ -71,6 +72,7 @@ class PartReading:
 
     def add_unread(self, *texts: str) -> None:
         """Adds rows that were not understood, each after what is wrong with it. Repetitions count once."""
+        # A dict keeps the order and drops repetitions of a retried page.
         self._unread.update(dict.fromkeys(texts))
 
     def take_batches(self, observed: Instant) -> tuple[UnreadableBatch, ...]:
@@ -90,6 +92,7 @@ class PartReading:
 
     def check_understood(self) -> None:
         """Raises FeedBroken where there were rows and none of them was understood."""
+        # No rows at all is no error: a region may have nothing to offer.
         if self._unread and not self.understood:
             advice = "Update spotctl; report the row if that is no help"
             raise FeedBroken(str(self._part), self.left_out, advice)

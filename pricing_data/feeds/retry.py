@@ -34,6 +34,7 @@ class Retries:
                 return question()
             except FeedThrottled as refusal:
                 asked_s = wait_s if refusal.retry_after_s is None else refusal.retry_after_s
+                # A wait of minutes belongs to the fetcher, which can report it and be interrupted.
                 if asked_s > self.longest_wait_s:
                     raise
                 self.sleep(asked_s)

@@ -48,6 +48,7 @@ class WorkerPool(Generic[Said]):
         todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
         for task in tasks:
             todo.put(task)
+        # Never more threads than tasks.
         working = min(width, len(tasks))
         self._threads = [
             threading.Thread(target=self._work_off, args=(todo,), daemon=True) for _ in range(working)
@@ -68,6 +69,7 @@ class WorkerPool(Generic[Said]):
         self.stop.set()
         deadline = time.monotonic() + grace_s
         for thread in self._threads:
+            # One deadline for all threads together, not one each.
             thread.join(max(0.0, deadline - time.monotonic()))
         while not self._heard.empty():
             heard = self._heard.get()
@@ -85,6 +87,8 @@ class WorkerPool(Generic[Said]):
                     return
                 task()
         except BaseException as error:
+            # Raised again in the thread that runs the pool.
             self._heard.put(_Failed(error))
         finally:
+            # Always the last word of a thread, or the pool would wait for ever.
             self._heard.put(_Gone())

@@ -61,6 +61,7 @@ def read_availability(path: Path | str, *, nodes: int = 1) -> RecordedCapacity:
         found = f"the columns {','.join(table.header)[:120]!r}"
         raise TraceError(name, 1, found, _EXPECTED, "Rename its columns.")
     seen = read_sightings(table)
+    # Probes may repeat; equal lifetimes are different machines.
     used = len(set(seen.probes)) + len(seen.lifetimes)
     watched = RecordedCapacity(
         label=name,

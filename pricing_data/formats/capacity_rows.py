@@ -81,6 +81,7 @@ def build_observations(
     looks: dict[Market, dict[int, int]] = {}
     for probe in probes:
         seen = looks.setdefault(probe.market, {})
+        # The cautious reading: capacity that one of two looks did not find was not sure.
         seen[probe.at] = min(probe.available, seen.get(probe.at, probe.available))
     lives: dict[Market, list[tuple[int, int, bool]]] = {}
     for life in lifetimes:
@@ -93,6 +94,7 @@ def build_observations(
 def _probed_spells(seen: Mapping[int, int], nodes: int) -> Spells:
     times = np.array(sorted(seen), np.int64)
     counts = np.array([seen[moment] for moment in times.tolist()])
+    # Each market has its own rhythm of looks; the median ignores pauses.
     usual_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
     return Spells.from_probes(times, counts >= nodes, PAUSE_LOOKS * usual_s)
 

@@ -61,6 +61,7 @@ class CsvTable:
     def encode_column(self, name: str) -> tuple[Sequence[str], Ints]:
         """Returns the different texts of a column as they come, and each row's position among them."""
         column = self.columns[name]
+        # dict.fromkeys keeps the order of first appearance.
         code_of = {text: code for code, text in enumerate(dict.fromkeys(column))}
         return list(code_of), np.fromiter(map(code_of.__getitem__, column), np.int64, len(column))
 
@@ -108,6 +109,7 @@ def read_content(path: Path, name: str, expected: str) -> bytes:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise TraceError(name, None, why.lower(), expected, "Check the path and its permissions.") from error
+    # The magic number of gzip.
     if content[:2] == b"\x1f\x8b":
         try:
             content = gzip.decompress(content)
@@ -141,7 +143,9 @@ def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows
     The usual case, and fast.
     """
     body, commas = lines[1:], len(header) - 1
+    # One join and one split for the whole file are much faster than one split per line.
     together = ",".join(body)
+    # Every line has as many commas as the header, so every field is where it should be.
     whole = set(map(str.count, body, repeat(","))) == {commas}
     if not whole or '"' in together or ", " in together:
         return _csv_rows(header, list(_read_csv(name, body, before=1)))
@@ -171,6 +175,7 @@ def _csv_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> _Rows:
 def parse_times(texts: Sequence[str]) -> tuple[Times, Mask]:
     """Returns instants, and which of them could be read."""
     known = np.ones(len(texts), np.bool_)
+    # With all digits mapped to 0, one comparison checks the form of every time.
     if "".join(texts).translate(_DIGITS) == _WHOLE_SECONDS * len(texts):
         try:
             moments = np.array([text[:-1] for text in texts], dtype="datetime64[s]")

@@ -71,6 +71,7 @@ def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = L
     as ``CsvTable.parse``.
     """
     content = read_content(path, name, A_PRICE_FILE)
+    # For small files importing pandas takes longer than reading them.
     columns = _plain_columns(content, name, holds) if len(content) >= large else None
     lines = decode_text(content, name, A_PRICE_FILE).splitlines()
     if columns is None:

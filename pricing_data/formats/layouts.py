@@ -55,6 +55,7 @@ def _aws_market(region: str, zone: str, instance_type: str) -> Market:
 
 def _aws_by_zone_id(zone_id: str, instance_type: str) -> Market:
     """Spells the region out from the id ("apne1-az4" is in ap-northeast-1)."""
+    # An id of another form: what stands before its first dash passes for the region.
     match = _ZONE_ID.fullmatch(zone_id)
     if match is None:
         return Market("aws", zone_id.partition("-")[0], zone_id, instance_type)

@@ -149,6 +149,7 @@ def sort_rows(rows: ParsedRows, silence_s: int | None = None) -> SortedRows:
     becomes of a row depends on rows of its own market alone.
     """
     size = int(rows.codes.max(initial=-1)) + 1
+    # Bad rows go first: they must not decide what is out of order or a second price.
     flaws, bad = _find_unbelievable(rows)
     rows = _drop_rows(rows, bad)
     by_market = np.argsort(rows.codes.astype(np.int16) if size < 2**15 else rows.codes, kind="stable")
@@ -161,6 +162,7 @@ def sort_rows(rows: ParsedRows, silence_s: int | None = None) -> SortedRows:
     repeated = first_of_moment != np.arange(len(rows.lines))
     same = _same_price(rows, first_of_moment)
     flaws[Flaw.CONFLICT] = rows.lines[repeated & ~same]
+    # Repetitions go, whether their price agrees (a duplicate) or not (a conflict).
     kept = _drop_rows(rows, repeated)
     if silence_s is not None:
         flaws[Flaw.SILENCE] = kept.lines[1:][(np.diff(kept.codes) == 0) & (np.diff(kept.times) > silence_s)]
@@ -232,6 +234,7 @@ def _first_of_moment(rows: ParsedRows) -> Ints:
     """Returns, for each row, the index of the first row of the same market and moment. Rows are ordered."""
     index = np.arange(len(rows.lines))
     repeats = np.zeros(len(index), dtype=np.bool_)
+    # A running maximum then carries each first index over its repetitions.
     repeats[1:] = (np.diff(rows.codes) == 0) & (np.diff(rows.times) == 0)
     return np.asarray(np.maximum.accumulate(np.where(repeats, 0, index)), dtype=np.int64)
 

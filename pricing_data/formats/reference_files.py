@@ -64,6 +64,7 @@ class Facts:
 def read_facts(table: CsvTable, layout: FactLayout, as_of: Instant) -> Facts:
     """Reads every row of ``table``. ``as_of``: the date of facts without one."""
     found: list[Fact] = []
+    # Lines with a wrong number of fields are accounted for first.
     odd: list[UnreadableRow] = list(table.unreadable_rows({Flaw.FIELDS: table.misshapen}))
     left_out = 0
     for number, fields in zip(table.numbers.tolist(), zip(*table.columns.values(), strict=True), strict=True):

@@ -48,6 +48,7 @@ class SourceClaim:
         """Returns which of ``times`` lie where this source is not silent."""
         begins = np.ones(len(self.times), np.bool_)
         if self.semantics is Semantics.EVENT_STREAM and self.repeats:
+            # A row after two days of silence begins a new stretch; the time between is nobody's.
             begins[1:] = np.diff(self.times) > SILENCE_S
         else:
             begins[1:] = False
@@ -82,11 +83,13 @@ def merge_claims(claims: Sequence[SourceClaim]) -> MergedSeries:
     for place, claim in enumerate(ranked):
         mine = np.ones(len(claim.times), np.bool_)
         for better in ranked[:place]:
+            # A better source silences this one wherever it speaks.
             mine &= ~better.covered_times(claim.times)
         kept.append(mine)
     times = np.concatenate([claim.times[mine] for claim, mine in zip(ranked, kept, strict=True)])
     prices = np.concatenate([claim.prices[mine] for claim, mine in zip(ranked, kept, strict=True)])
     by = np.repeat(np.arange(len(ranked)), [int(mine.sum()) for mine in kept])
+    # Stable: of rows at one moment the better source's comes first.
     order = np.argsort(times, kind="stable")
     return MergedSeries(ranked, times[order], prices[order], by[order])
 
@@ -97,6 +100,7 @@ def drop_repeats(times: Times, prices: Prices) -> tuple[Times, Prices]:
         return times, prices
     gone = np.isnan(prices)
     changed = np.ones(len(times), np.bool_)
+    # NaN differs from itself, so two delisted rows in a row need the second condition.
     changed[1:] = (prices[1:] != prices[:-1]) & ~(gone[1:] & gone[:-1])
     kept = changed & ~gone
     return times[kept], prices[kept]

@@ -291,6 +291,7 @@ def _list_markets(table: CsvTable, layout: Layout) -> tuple[list[Market], qualit
     columns = [table.encode_column(name) for name in layout.identity]
     for texts, places in columns:
         if len(texts) > 1:
+            # A mixed-radix number: one integer per combination of names.
             codes = codes * len(texts) + places
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     return [layout.market(*(texts[places[row]] for texts, places in columns)) for row in first], codes
@@ -322,6 +323,7 @@ def _parse_rows(
         Flaw.TIME: numbers[~time_known],
         Flaw.PRICE: numbers[time_known & ~price_known],
     }
+    # Rows without a listed price stay: they say that the market was gone.
     good = np.flatnonzero(time_known & price_known)
     return flaws, quality.ParsedRows(numbers[good], codes[good], times[good], prices[good], listed[good])
 

@@ -93,15 +93,18 @@ def settle(
     if rules.charge is ChargedPrice.BID:
         if bid is None:
             raise ValueError(f"{rules.name}: an instance pays its bid there: give the bid")
+        # From here on the bid is the price, constant over the instance's life.
         prices = bid
     if end is not None:
         charges = _gross_charges(rules, prices, start, end)
+        # Only the provider's own evictions are refunded, never a release or a failure.
         if kind is End.EVICTED:
             charges = tuple(_refund_charge(charge, rules, start, end) for charge in charges)
         return charges
     if now is None:
         raise ValueError("a running instance is charged up to a moment: give end or now")
     if rules.quantum_s == HOUR_S:
+        # An hour that begins at ``now`` has begun, so it is charged.
         return _by_started_hours(prices, start, Instant(now + 1))
     return _by_seconds(prices, start, now, now)
 
@@ -154,6 +157,7 @@ def _by_seconds(
     for opens in range(start, until, HOUR_S):
         closes = min(opens + HOUR_S, until)
         steps = tuple(_price_steps(prices, opens, closes, known))
+        # Fractions: the sum is exact, and rounded once per hour.
         price_seconds = sum((_exact_price(price) * seconds for price, seconds in steps), Fraction())
         charges.append(_make_charge(opens, closes, steps[0][0], price_seconds))
     return tuple(charges)
@@ -166,6 +170,7 @@ def _price_steps(
     if not isinstance(prices, Series):
         yield prices, closes - opens
         return
+    # Steps inside (opens, closes); the price in force at ``opens`` comes from before them.
     after = int(prices.times.searchsorted(opens, side="right"))
     before = int(prices.times.searchsorted(min(closes, known), side="left"))
     cuts = [opens, *prices.times[after:before].tolist(), closes]
@@ -185,6 +190,8 @@ def _in_force(prices: Series | UsdPerHour, moment: int) -> UsdPerHour:
 
 @lru_cache(maxsize=1 << 16)
 def _exact_price(price: UsdPerHour) -> Fraction:
+    # repr gives the shortest decimal that denotes the float: 0.0324 becomes 324/10000 and not its binary
+    # value.
     return Fraction(repr(float(price)))
 
 
@@ -195,6 +202,7 @@ def _make_charge(opens: int, closes: int, price: UsdPerHour, price_seconds: Frac
 
 def _round_micros(price_seconds: Fraction) -> int:
     """Returns micro-dollars, rounded half up."""
+    # Integer arithmetic throughout: floor((2 n + d) / 2 d) rounds n / d half up.
     dollars, parts = price_seconds.numerator, price_seconds.denominator * HOUR_S
     return (2 * dollars * MICROS_PER_USD + parts) // (2 * parts)
 
@@ -202,6 +210,7 @@ def _round_micros(price_seconds: Fraction) -> int:
 def _refund_charge(charge: Charge, rules: MarketRules, start: Instant, end: Instant) -> Charge:
     """Returns what remains of ``charge`` when the provider ended the instance at ``end``."""
     if rules.refund is Refund.EVICTED_HOUR:
+        # Half-open: an eviction on the stroke of an hour leaves the hour before it charged.
         free = charge.start <= end < charge.start + HOUR_S
     else:
         free = end < start + rules.refund.free_until_s

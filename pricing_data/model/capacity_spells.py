@@ -53,6 +53,7 @@ class Spells:
         if bool(np.any(last < first)):
             row = int(np.argmax(last < first))
             raise ValueError(f"spell {row} ends at {last[row]}, before it begins at {first[row]}")
+        # Stable, so that equal begins keep their order and equal inputs give equal values.
         order = np.argsort(first, kind="stable")
         return cls(first[order], last[order], taken[order])
 
@@ -61,8 +62,10 @@ class Spells:
 
     def as_of(self, now: Instant) -> Spells:
         """Returns what was known at ``now``: later spells are gone, running ones are cut and not lost yet."""
+        # side="left": a spell that begins at ``now`` was not seen before it.
         size = int(np.searchsorted(self.begins, now, side="left"))
         begins, ends, lost = self.begins[:size], self.ends[:size], self.lost[:size]
+        # A loss that is still to come must not be known: the spell is censored at ``now``.
         return Spells(begins, np.minimum(ends, now), lost & (ends <= now))
 
     @classmethod
@@ -76,11 +79,13 @@ class Spells:
             raise ValueError(f"looks have shapes {moments.shape} and {up.shape}; expected one (n,) for both")
         if len(moments) > 1 and not bool(np.all(np.diff(moments) > 0)):
             raise ValueError("the times of looks must strictly increase")
+        # Nobody knows what happened in a long gap, so a spell must not run across it.
         paused = np.diff(moments) > pause_s
         goes_on = up[1:] & up[:-1] & ~paused
         first = np.flatnonzero(up & ~np.append(False, goes_on)[: len(up)])
         final = np.flatnonzero(up & ~np.append(goes_on, False)[: len(up)])
         after = np.minimum(final + 1, max(len(up) - 1, 0))
+        # Lost only if the next look came in time and found nothing; the last look of all ends in no loss.
         lost = ~up[after] & ~np.append(paused, True)[final]
         return cls.from_columns(moments[first], np.where(lost, moments[after], moments[final]), lost)
 
@@ -91,8 +96,10 @@ class Spells:
         it. 0 where every spell is over, and where spells overlap: these are machines, each of an age of its
         own, and none is the market's.
         """
+        # Spells that overlap belong to several machines.
         if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):
             return Seconds(0.0)
+        # The record of a live market ends at its last look, a little before ``now``.
         running = ~self.lost & (self.ends >= now - _OPEN_S)
         return Seconds(float(now - self.begins[running].min()) if bool(running.any()) else 0.0)
 

@@ -135,9 +135,11 @@ class _Column:
 
     def append(self, at: int, price: float) -> None:
         if self.size == len(self.times):
+            # Doubling keeps appending cheap on average.
             spare = max(64, self.size)
             self.times = np.concatenate([self.times, np.empty(spare, np.int64)])
             self.prices = np.concatenate([self.prices, np.empty(spare, np.float64)])
+        # Views end at their own length, so writing behind it changes none of them.
         self.times[self.size] = at
         self.prices[self.size] = price
         self.size += 1
@@ -168,6 +170,7 @@ class PriceHistory:
                 raise ValueError(f"{market}: {len(steps.times)} times but {len(steps.prices)} prices")
             if len(steps.times) > 1 and not bool(np.all(np.diff(steps.times) > 0)):
                 raise ValueError(f"{market}: the times of a series must strictly increase")
+            # The caller's arrays become the buffer; the first append copies them into a larger one.
             views[market] = _View(_Column(steps.times, steps.prices), len(steps.times))
         return cls(views)
 
@@ -192,12 +195,14 @@ class PriceHistory:
         NaN before the first step.
         """
         found = np.full(len(codes), np.nan)
+        # Short integers: numpy sorts them by radix, in linear time.
         order = np.argsort(codes.astype(np.int16) if len(markets) < 2**15 else codes, kind="stable")
         borders = np.searchsorted(codes[order], np.arange(len(markets) + 1))
         for code, market in enumerate(markets):
             mine = order[borders[code] : borders[code + 1]]
             series = self.series(market)
             if len(mine) and len(series):
+                # One search per market instead of one per row.
                 index = np.searchsorted(series.times, moments[mine], side="right") - 1
                 found[mine] = np.where(index < 0, np.nan, series.prices[index])
         return found
@@ -217,6 +222,7 @@ class PriceHistory:
             column = _Column(np.empty(0, np.int64), np.empty(0, np.float64))
         else:
             column = view.column
+            # Steps that could be inserted later would change what an earlier ``as_of`` had shown.
             if view.length and at <= int(column.times[view.length - 1]):
                 last = int(column.times[view.length - 1])
                 raise ValueError(f"{market}: a step at {at} is not after the last one at {last}")

@@ -115,6 +115,7 @@ def default_rules(market_cloud: str, first_instant: Instant) -> MarketRules:
     >>> default_rules("aws", parse_instant("2016-06-01")).name
     'aws-2016'
     """
+    # A trace that spans the change is billed by the rules of its begin.
     if market_cloud == "aws" and first_instant < AUCTIONS_ENDED:
         return AWS_2016
     return RULES[market_cloud]
@@ -128,6 +129,7 @@ def combine_rules(several: Sequence[MarketRules]) -> MarketRules:
     """
     first = several[0]
     for other in several[1:]:
+        # Refunds and notices have a safe common value; billing steps and what evicts have none.
         if (other.quantum_s, other.cleared_by_bid, other.charge) != (
             first.quantum_s,
             first.cleared_by_bid,
@@ -142,6 +144,7 @@ def combine_rules(several: Sequence[MarketRules]) -> MarketRules:
         name=" + ".join(names),
         quantum_s=first.quantum_s,
         minimum_s=max(rules.minimum_s for rules in several),
+        # A refund that only some markets give cannot be counted on.
         refund=first.refund if len({rules.refund for rules in several}) == 1 else Refund.NOTHING,
         notice_s=min(rules.notice_s for rules in several),
         cleared_by_bid=first.cleared_by_bid,

@@ -81,6 +81,7 @@ def market_csv() -> str:
     """Returns the whole file as text; the same at every call."""
     lines = ["timestamp_utc,region,zone,instance_type,product,price_usd_hour"]
     for number, figures in enumerate(MARKETS):
+        # One generator per market: adding a market leaves the others' prices as they are.
         rng = np.random.Generator(np.random.PCG64([SEED, number]))
         times, course = _usual_course(figures, rng)
         surges = [*_random_surges(figures, rng), *_arranged_surges(figures, rng, number)]
@@ -97,10 +98,12 @@ def _usual_course(figures: Figures, rng: np.random.Generator) -> tuple[Ints, Int
     phase, at, ticks = rng.random(), 0, round(usual)
     times, course = [at], [ticks]
     while True:
+        # Exponential gaps made of a uniform number: numpy's own exponential may change between versions.
         at += 1 + int(-math.log1p(-rng.random()) * _MEAN_GAP_S)
         if at >= _END_S:
             return np.array(times, np.int64), np.array(course, np.int64)
         level = usual * (1 + 0.08 * math.sin(2 * math.pi * (at / _DAY_S + phase)))
+        # The further from its level, the likelier a move goes back to it.
         pull = (ticks - level) / (0.1 * usual)
         move = 1 + int(_LARGEST_MOVE * rng.random() ** 3)
         ticks += move if rng.random() < 0.5 - 0.45 * max(-1.0, min(1.0, pull)) else -move
@@ -152,6 +155,7 @@ def _apply_surges(
     lift = np.zeros(len(moments), np.int64)
     for surge in surges:
         within = slice(*np.searchsorted(moments, (surge.begins_s, surge.ends_s)))
+        # Surges do not add up: the highest bid sets the price.
         lift[within] = np.maximum(lift[within], surge.lift)
     ticks = course[np.searchsorted(times, moments, side="right") - 1] + lift
     ticks = np.minimum(ticks, round(_CAP * figures.on_demand * _TICKS_PER_USD))

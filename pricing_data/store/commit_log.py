@@ -125,13 +125,17 @@ class StoreFolder:
             try:
                 yield folder
             finally:
+                # After a commit the folder has another name and nothing is removed.
                 shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, folder: Path) -> Path:
         """Makes the batch in ``folder`` a part of the store. Its files are on the disk already."""
         sync_folder(folder)
         entry = folder.with_suffix("")
+        # The commit: one rename, which is atomic. Before it nothing of the batch counts, after it everything
+        # does.
         folder.rename(entry)
+        # A rename is durable only once the folder that holds the name is.
         sync_folder(self.incoming)
         return entry
 
@@ -141,6 +145,7 @@ class StoreFolder:
             return
         with (self.root / "writing.lock").open("w") as lock:
             try:
+                # Fails while any live process holds the shared lock; dead ones hold none.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
@@ -159,6 +164,7 @@ def staged_files(entry: Path) -> dict[str, list[str]]:
 
 def replace_file(new: Path, old: Path) -> None:
     """Puts ``new`` where ``old`` is, whole and durably."""
+    # Atomic: a reader sees the old file or the new one.
     os.replace(new, old)
     sync_folder(old.parent)
 

@@ -45,6 +45,7 @@ class Export:
             places = [place for place, name in enumerate(self.names) if name[4:] == (source, semantics)]
             code_of = np.full(len(self.names), -1, np.int64)
             code_of[places] = np.arange(len(places))
+            # A slice copies nothing, and most exports have one source.
             mine = slice(None) if len(kinds) == 1 else np.flatnonzero(code_of[codes] >= 0)
             yield Batch(
                 source=source,
@@ -109,6 +110,7 @@ def read_export_parquet(path: Path) -> Export:
     database = parquet.open_database()
     try:
         with parquet.translate_interrupt():
+            # Several threads would hand out rows in any order.
             database.execute("SET threads = 1")
             _check_columns(
                 path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()]

@@ -141,6 +141,7 @@ def _merge_findings(found: Iterable[StoreFinding]) -> Iterable[StoreFinding]:
     merged: dict[tuple[str, Flaw], StoreFinding] = {}
     for one in found:
         before = merged.get((one.source, one.kind))
+        # Examples of both, as many as one finding may show.
         if before is not None:
             examples = (*before.examples, *one.examples)[:EXAMPLES_KEPT]
             one = StoreFinding(one.source, one.kind, before.count + one.count, examples)

@@ -91,6 +91,7 @@ def export_rows(
     if path.suffix != ".parquet":
         moment = f"strftime({moment}, '%Y-%m-%dT%H:%M:%SZ')"
     columns = [f"{moment.format(name)} AS {name}_utc" for name in ("time", "observed")]
+    # Written beside its place and then renamed, so that no reader sees half an export.
     new = path.with_name(f".{path.name}.new")
     with database.cursor() as cursor:
         query = f"COPY ({_rows_query(files, where, *columns)}) TO {parquet.sql_literal(new)} {options}"
@@ -113,6 +114,7 @@ def overlay_catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catal
     bundled = Catalogue.bundled()
     known = dict(bundled.instance_types)
     for cloud, name, vcpus, memory_gib, gpus, *_ in types:
+        # Fetched types replace bundled ones; later rows are newer.
         known[cloud, name] = InstanceType(cloud, name, vcpus, memory_gib, gpus)
     prices = {key: dict(valid) for key, valid in bundled.list_prices.items()}
     for cloud, region, name, valid_from, price, *_ in list_prices:

@@ -77,6 +77,7 @@ def import_file(
     export keep the sources they have. ``as_of``: since when a file of facts without dates holds.
     """
     name, said = str(path), source or _source_name(path)
+    # The content decides, never the file's name.
     if _first_bytes(path) == _PARQUET:
         return _import_export(store, name, said, exports.read_export_parquet(path), only)
     table = CsvTable.parse(name, read_lines(path, name))
@@ -149,6 +150,7 @@ def _list_prices(raw: RawRows, table: CsvTable, observed: Times) -> tuple[ListPr
     told = np.flatnonzero(listed[place] & (raw.rows.times == observed))
     order = told[np.lexsort((raw.rows.times[told], raw.rows.codes[told]))]
     codes, times, prices = raw.rows.codes[order], raw.rows.times[order], prices[place][order]
+    # A polled log repeats its list prices; only the first row of each price counts.
     news = np.ones(len(order), np.bool_)
     news[1:] = (np.diff(codes) != 0) | (np.diff(prices) != 0)
     rows = zip(codes[news].tolist(), times[news].tolist(), prices[news].tolist(), strict=True)
@@ -224,6 +226,7 @@ def _import_export(
         read += len(batch)
         wanted = np.array([only is None or only(market) for market in batch.markets], np.bool_)
         if not wanted.all():
+            # Sliced only where a market was not requested: most imports take whole batches.
             kept = wanted[batch.codes]
             left_out += int(np.sum(~kept))
             batch = _take_rows(batch, kept)

@@ -71,12 +71,14 @@ class MonthlyPartitions:
             files = [entry / f"{relative.replace('/', ',')},{name}" for name in names]
             folder = self.disk.root / relative
             changed.update((folder, *folder.parents[:3]))
+            # A new month needs no merge: the files were judged when they were written.
             if relative in settled and not self._existing_files(folder):
                 total += settled[relative]
                 self._take_over(folder, files)
             else:
                 total += self._add_rows(folder, parquet.read_pool(self.database, files), caps)
             for file in files:
+                # Missing where the file itself was moved into place.
                 file.unlink(missing_ok=True)
         for folder in changed:
             sync_folder(folder)
@@ -101,6 +103,7 @@ class MonthlyPartitions:
         before = len(kept) + len(aside)
         settled = judge_rows(pool_rows((kept, aside, pool)), caps)
         known = np.zeros(len(settled.pool), np.bool_)
+        # Rows of the result that the month had before.
         known[settled.copies[:before]] = True
         believed = settled.is_believed
         counts = MonthCounts(int(np.sum(believed & ~known)), int(np.sum(~believed & ~known)))
@@ -133,8 +136,10 @@ class MonthlyPartitions:
             everything = np.zeros(len(both.pool), np.int64)
             parquet.write_pool(self.database, folder / f"{_NEW}both", both.pool, everything)
             replace_file(folder / f"{_NEW}both", folder / QUARANTINE)
+            # The quarantine already holds both, so the rows come next and the final quarantine last.
             order = (ROWS, QUARANTINE)
         else:
+            # A row may only leave the rows once it is in the quarantine.
             order = (QUARANTINE, ROWS)
         for name in order:
             if (written.new if name == ROWS else written.quarantined) > 0:

@@ -109,6 +109,7 @@ def read_pool(
         raise damaged_error(files, error) from error
     of_runs = [SeriesKey(*run[:5]) for run in runs]
     series = tuple(sorted(set(of_runs)))
+    # Codes are positions among the sorted series, whatever the order of the files.
     place = {name: code for code, name in enumerate(series)}
     codes = np.repeat(np.array([place[name] for name in of_runs], np.int64), [run[5] for run in runs])
     return _make_pool(series, codes, columns)
@@ -178,6 +179,7 @@ def write_columns(
             )
             cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {sql_literal(path)} {_WRITTEN}")
         with path.open("rb") as written:
+            # A commit promises that its rows are on the disk.
             os.fsync(written.fileno())
     except (database_error(), OSError) as error:
         raise StoreUnwritable(str(path), str(error).splitlines()[0]) from error

@@ -43,6 +43,7 @@ def split_by_month(batch: Batch) -> Iterator[tuple[PartitionKey, RowPool]]:
     region = np.array([region_of[name.cloud, name.region] for name in series], np.int64)
     months = _month_numbers(pool.times)
     span = int(months.max()) + 2
+    # One integer per region and month; + 1 because unusable times have month -1.
     keys = region[pool.codes] * span + months + 1
     order = slice(None) if np.all(np.diff(keys) >= 0) else np.argsort(_narrow_keys(keys), kind="stable")
     keys, pool = keys[order], pool.take_rows(order)

@@ -166,6 +166,7 @@ def select_rows(
         wanted = sorted(markets)
         for column in ("cloud", "region", "zone", "instance_type"):
             among = sorted({getattr(market, column) for market in wanted})
+            # One condition per column lets Parquet skip row groups; the exact pairs are checked below.
             conditions.append(f"{column} IN ({', '.join('?' * len(among))})" if among else "false")
             values.extend(among)
         if len(wanted) > 1:
@@ -184,6 +185,7 @@ def newest_time(
     database: DuckDBPyConnection, disk: StoreFolder, source: str, cloud: str, region: str
 ) -> Instant | None:
     """Returns the time of the newest row; it looks at the newest months first."""
+    # The first hit ends the search: later months have later rows.
     for file in reversed(disk.month_files(ROWS, cloud, region)):
         query = (
             f"SELECT max(time_s) FROM {parquet.scan_expression([file])} "

@@ -104,6 +104,7 @@ class ReferenceTables:
             now = path.stat()
         except FileNotFoundError:
             return None
+        # Tables are replaced whole, so a new content has a new inode.
         return now.st_ino, now.st_mtime_ns, now.st_size
 
     def read_rows(self, kind: TableSchema) -> list[Row]:
@@ -122,6 +123,8 @@ class ReferenceTables:
         after = dict(before)
         for row in rows:
             key = row[: kind.keys]
+            # Ties of observation go to the greatest row, so the outcome does not depend on the order of
+            # arrival.
             if key not in after or _newness_key(row) > _newness_key(after[key]):
                 after[key] = row
         return [row for key, row in after.items() if before.get(key) != row]
@@ -132,6 +135,7 @@ class ReferenceTables:
         news = {row[: kind.keys]: row for row in self.new_rows(kind, rows)}
         if news:
             self._write_table(kind, sorted({**before, **news}.values()))
+        # Without the last column, the time of observation: seeing a fact again is no news.
         return sum(1 for key, row in news.items() if key not in before or row[:-1] != before[key][:-1])
 
     def _write_table(self, kind: TableSchema, rows: list[Row]) -> None:

@@ -76,6 +76,7 @@ def lifetime_rows(batch: LifetimeBatch) -> list[Row]:
     before: tuple[Market, int] | None = None
     rank = 0
     for life in sorted(batch.lifetimes):
+        # Machines have no names: rank by end tells apart those that began together.
         rank = rank + 1 if (life.market, life.begin) == before else 0
         before = life.market, life.begin
         rows.append(

@@ -153,6 +153,7 @@ class PriceStore:
         with self._disk.lock_for_merging():
             if kind is ON_DEMAND and good:
                 self._judge_again(good)
+            # List prices come after the prices that they cap were judged, see ``_judge_again``.
             new = self._tables.add_rows(kind, good)
             aside = self._tables.add_rows(UNREADABLE, bad)
         return AddedRows(new, len(rows) - new - aside, aside)
@@ -162,6 +163,7 @@ class PriceStore:
 
         If the process is killed meanwhile, the list prices are still news, and this is done again.
         """
+        # Only list prices that are news can change a verdict.
         known = self._tables.read_rows(ON_DEMAND)
         news = self._tables.new_rows(ON_DEMAND, rows)
         changed = {row[:5] for row in news} - {row[:5] for row in known}
@@ -177,6 +179,7 @@ class PriceStore:
 
     def _finish_merges(self) -> None:
         """Merges what was committed by processes that died before they did."""
+        # Another process may have died between its commit and its merge.
         if self._disk.committed_entries():
             with self._disk.lock_for_merging():
                 caps = self._fetched_catalogue().list_price_caps
@@ -192,6 +195,7 @@ class PriceStore:
         while True:
             self._finish_merges()
             with self._disk.lock_for_reading():
+                # A batch may be committed between the merge and the lock: then it is merged first.
                 if not self._disk.committed_entries():
                     yield
                     return
@@ -322,5 +326,6 @@ class PriceStore:
         signature = self._tables.signature(TYPES, ON_DEMAND)
         if self._catalogue is None or self._catalogue[0] != signature:
             known = frames.overlay_catalogue(self._tables.read_rows(TYPES), self._tables.read_rows(ON_DEMAND))
+            # Building it takes long; the signature changes when another process adds to a table.
             self._catalogue = (signature, known)
         return self._catalogue[1]

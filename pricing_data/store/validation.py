@@ -146,10 +146,12 @@ def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
         order = np.lexsort(
             (pool.approximate, pool.polled, pool.prices, pool.observed, pool.times, pool.codes)
         )
+        # Sorted by series, time, observation: the first of equal rows is the one observed first.
         pool = pool.take_rows(order)
         first = _first_alike(pool)
         kept = first == np.arange(len(pool))
         copies = np.empty(len(pool), np.int64)
+        # For every row that came in, the row of the result that stands for it.
         copies[order] = (np.cumsum(kept) - 1)[first]
         pool = pool.take_rows(kept)
     verdicts = _judge_alone(pool, caps)
@@ -198,6 +200,7 @@ def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
             Flaw.ABSURD: prices > ABSURD_USD_HOUR,
         }
     for flaw, mask in checks.items():
+        # The first flaw that applies stays.
         verdicts[mask & (verdicts == BELIEVED)] = _CODE_OF[flaw]
     for begin, end in _series_runs(pool.codes):
         part = slice(begin, end)
@@ -246,6 +249,7 @@ def _judge_together(pool: RowPool, verdicts: Ints) -> None:
     """
     good = np.flatnonzero(verdicts == BELIEVED)
     codes, times = pool.codes[good], pool.times[good]
+    # Sorted by observation within a moment, so the first of them is the one that holds.
     again = (np.diff(codes) == 0) & (np.diff(times) == 0)
     verdicts[good[1:][again]] = _CODE_OF[Flaw.CONFLICT]
     good = np.flatnonzero((verdicts == BELIEVED) & ~np.isnan(pool.prices))
@@ -253,6 +257,7 @@ def _judge_together(pool: RowPool, verdicts: Ints) -> None:
         prices = pool.prices[good[begin:end]]
         if len(prices) < _ENOUGH_TO_JUDGE or prices.max() < prices.min() * SLIP_FACTOR:
             continue
+        # The median: a few slips cannot move it.
         usual = np.sort(prices)[len(prices) // 2]
         slipped = (prices > usual * SLIP_FACTOR) | (prices * SLIP_FACTOR < usual)
         verdicts[good[begin:end][slipped]] = _CODE_OF[Flaw.SLIP]

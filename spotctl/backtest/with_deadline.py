@@ -158,7 +158,7 @@ class _NoObserver:
 
 
 def _sum_job(state: State, end: Instant) -> _Job:
-    start, over = state.terms.start, state.training_over_at
+    start, over = state.terms.start, state.training.training_over_at
     done = over is not None and over <= end and state.work_left == 0
     micros, on_demand_s, spot_s, free_s = 0, 0, 0, 0
     for bill in instance_bills(state):
@@ -173,7 +173,7 @@ def _sum_job(state: State, end: Instant) -> _Job:
             else:
                 spot_s += ran_s
     finish_s = float(over - start) if done and over is not None else inf
-    return _Job(start, micros, finish_s, on_demand_s, spot_s, free_s, state.evicted_allocations)
+    return _Job(start, micros, finish_s, on_demand_s, spot_s, free_s, state.recovery.evicted_allocations)
 
 
 def _to_outcomes(jobs: Sequence[_Job], deadline_s: float | None) -> Outcomes:

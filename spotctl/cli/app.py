@@ -31,10 +31,10 @@ class _Verbs(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads plain values of all verbs' options without loading what only unusual ones need."""
         try:
-            from spotctl.cli.commands.option_values import lighten
+            from spotctl.cli.commands.option_values import use_quick_params
         except ImportError:  # another version of Typer, which reads all options itself
             return super().parse_args(ctx, args)
-        lighten(self, ctx)
+        use_quick_params(self, ctx)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

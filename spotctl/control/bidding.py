@@ -69,7 +69,9 @@ def decide_renewal(state: State, holding: str) -> e.Decided:
 
 def decide_return(state: State, holding: Holding) -> e.Decided:
     """Gives an allocation back, because another job received the lease of its machines."""
-    why = "Its lease is over." if state.lease is None else "Its lease is of other machines now, or fewer."
+    why = (
+        "Its lease is over." if state.share.lease is None else "Its lease is of other machines now, or fewer."
+    )
     decision = Decision(
         at=state.now,
         action=Action.TERMINATE,
@@ -90,7 +92,7 @@ def build_observation(state: State) -> Observation:
     seen = observe_whole_market(state)
     if state.terms.queued is None:
         return seen
-    return replace(seen, offers=close_outside_lease(seen.offers, state.lease))
+    return replace(seen, offers=close_outside_lease(seen.offers, state.share.lease))
 
 
 def observe_whole_market(state: State) -> Observation:
@@ -116,7 +118,7 @@ def observe_whole_market(state: State) -> Observation:
         offers=tuple(offers),
         limits=terms.limits,
         scaling=_current_scaling(state, max(speeds.values())),
-        evictions=state.evictions,
+        evictions=state.knowledge.evictions,
         work_left=inf if state.work_left is None else state.work_left,
         carried=checkpoint_to_move(state),
     )
@@ -157,7 +159,7 @@ def deadline_pledge(state: State) -> Pledge | None:
         work=terms.stop.clocks * terms.core_seconds_per_clock,
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
-        belief=state.belief,
+        belief=state.knowledge.belief,
         unsaved_work=_unsaved_work(terms),
         measured=terms.measure,
     )
@@ -230,7 +232,7 @@ def place_reliable(state: State) -> ReliablePlacement | None:
     terms = state.terms
     on_demand = ReliablePlacement(terms.reliable.market, terms.reliable.on_demand)
     restart, wanted = restart_of(terms), LIVE[_strategy_name(terms)](_most_cores(state))
-    in_vain = state.taken_in_vain >= MOST_TAKEN
+    in_vain = state.recovery.taken_in_vain >= MOST_TAKEN
     if restart is None or in_vain or not isinstance(wanted, Placing):
         return on_demand
     single = ObservationBatch.from_observation(replace(build_observation(state), footprint=()))
@@ -261,7 +263,7 @@ def still_in_time(state: State, clock: int) -> bool | None:
     It may count on machines on demand alone, as soon as the reliable ones are there. None: nothing is
     promised.
     """
-    back = structs.replace(state, clock=clock)
+    back = structs.replace(state, training=structs.replace(state.training, clock=clock))
     pledged, left = deadline_pledge(back), back.work_left
     if pledged is None or left is None:
         return None
@@ -286,7 +288,9 @@ def build_strategy(state: State) -> Deciding:
     alone = wanted if state.terms.reliable_count else WithoutReliableTier(wanted)
     if state.terms.queued is None:
         return alone
-    return LeaseBound(alone, state.lease, state.leaving_spot_count, capped=state.allowance is not None)
+    return LeaseBound(
+        alone, state.share.lease, state.leaving_spot_count, capped=state.share.allowance is not None
+    )
 
 
 def _deadline_strategy(state: State) -> DeadlineBound:

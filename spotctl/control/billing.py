@@ -78,7 +78,7 @@ def _sum_bills(state: State, owed: Iterable[InstanceBill]) -> CostBreakdown:
             on_demand += bill.amount
         else:
             spot += bill.amount
-    egress = MicroUsd(sum(fetched.owed for fetched in state.fetched))
+    egress = MicroUsd(sum(fetched.owed for fetched in state.programs.fetched))
     return CostBreakdown(MicroUsd(spot), MicroUsd(on_demand), MicroUsd(refunded), egress)
 
 

@@ -29,7 +29,7 @@ def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
     luggage = state.terms.luggage
     if luggage is None:
         return None
-    size = luggage.size_bytes if state.checkpoint_bytes is None else state.checkpoint_bytes
+    size = luggage.size_bytes if state.programs.checkpoint_bytes is None else state.programs.checkpoint_bytes
     baggage = TransferLoad(size / BYTES_PER_GB, luggage.bytes_per_s / BYTES_PER_GB, Seconds(0.0))
     return CarriedCheckpoint(baggage, egress_prices(luggage), _checkpoint_market(state))
 
@@ -53,4 +53,4 @@ def highest_transfer_cost(terms: RunSpec) -> MicroUsd:
 def _checkpoint_market(state: State) -> Market | None:
     """Returns where its machine is, since a leaving machine writes a checkpoint; else where the newest is."""
     here = [state.allocations[i.allocation].market for i in state.live_instances() if i.joined and not i.safe]
-    return here[-1] if here else state.checkpoint_at
+    return here[-1] if here else state.programs.checkpoint_at

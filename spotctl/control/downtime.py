@@ -11,10 +11,10 @@ from spotctl.control.state import State
 
 def training_end(state: State, entry: e.TrainingFinished) -> Instant:
     """Returns when training ended, which spotctl may hear of later."""
-    if state.away is None:
+    if state.interruptions.away is None:
         return state.now
-    known = entry.at if state.away.over_at is None else state.away.over_at
-    return Instant(min(max(state.away.since, known), state.now))
+    known = entry.at if state.interruptions.away.over_at is None else state.interruptions.away.over_at
+    return Instant(min(max(state.interruptions.away.since, known), state.now))
 
 
 def worked_until(state: State, over: Instant) -> Mapping[str, int]:
@@ -23,7 +23,7 @@ def worked_until(state: State, over: Instant) -> Mapping[str, int]:
     Machines that waited for spotctl to hear of the end did no work. While it is down no machine comes or
     goes, so the work of that time is spread evenly over it.
     """
-    away, worked = state.away, state.worked
+    away, worked = state.interruptions.away, state.training.worked
     if away is None or over >= state.now:
         return worked
     part = (over - away.since) / (state.now - away.since)

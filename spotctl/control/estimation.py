@@ -36,11 +36,11 @@ def select_estimator(rules: MarketRules, capacity: Observations, crossings: Pric
 
 def update_scaling(before: State, after: State) -> State:
     """Updates the scaling estimate from progress, and from changes of the machines at work."""
-    known = after.measured
+    known = after.knowledge.measured
     if known is None:
         return after
-    done = after.clock + after.clocks_redone - after.resumed_from
-    if done > before.clock + before.clocks_redone - before.resumed_from:
+    done = after.training.clock + after.training.clocks_redone - after.recovery.resumed_from
+    if done > before.training.clock + before.training.clocks_redone - before.recovery.resumed_from:
         work = done * after.terms.core_seconds_per_clock
         known = known.add_stamp(Stamp(float(after.now), work))
     machines = after.working_by_type()
@@ -48,7 +48,7 @@ def update_scaling(before: State, after: State) -> State:
         grown = machines.total() > known.now.machine_count
         change = FootprintChange.JOINED if grown else FootprintChange.LOST
         known = known.change_footprint(float(after.now), change, machines)
-    return replace(after, measured=known)
+    return replace(after, knowledge=replace(after.knowledge, measured=known))
 
 
 def refit_evictions(state: State) -> State:
@@ -56,15 +56,17 @@ def refit_evictions(state: State) -> State:
 
     It uses what was known at the end of the last whole interval, whichever entry came first after it.
     """
-    hours = (state.now - state.fitted_at) // REFIT_INTERVAL_S
+    hours = (state.now - state.knowledge.fitted_at) // REFIT_INTERVAL_S
     if hours == 0 or state.phase is Phase.CLOSED:
         return state
-    at = Instant(state.fitted_at + hours * REFIT_INTERVAL_S)
-    estimator = state.estimator
+    at = Instant(state.knowledge.fitted_at + hours * REFIT_INTERVAL_S)
+    estimator = state.knowledge.estimator
     if isinstance(estimator, LearningModel):
-        estimator = estimator.with_observations(state.capacity.merge_with(_own_spells(state)))
+        estimator = estimator.with_observations(state.knowledge.capacity.merge_with(_own_spells(state)))
     fitted = estimator.fit(state.history.as_of(at), at)
-    return replace(state, estimator=estimator, evictions=fitted, fitted_at=at)
+    return replace(
+        state, knowledge=replace(state.knowledge, estimator=estimator, evictions=fitted, fitted_at=at)
+    )
 
 
 def _own_spells(state: State) -> Observations:

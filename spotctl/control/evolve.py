@@ -20,7 +20,7 @@ from spotctl.control import redone_work
 from spotctl.control.estimation import prior_scaling, refit_evictions, select_estimator, update_scaling
 from spotctl.control.lifecycle import next_state
 from spotctl.control.restart import end_training, restart_or_fail
-from spotctl.control.state import Allocation, Downtime, Instance, Phase, State
+from spotctl.control.state import Allocation, Deciding, Downtime, Instance, MarketKnowledge, Phase, State
 from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()
@@ -47,18 +47,20 @@ def initial_state(
         now=started.at,
         terms=started.terms,
         history=prices,
-        estimator=estimator,
-        evictions=estimator.fit(prices, started.at),
-        fitted_at=started.at,
-        capacity=seen_before,
-        decide_from=None if started.terms.reliable_count else started.at,
-        measured=prior_scaling(started.terms) if started.terms.measure or started.terms.queued else None,
+        knowledge=MarketKnowledge(
+            estimator=estimator,
+            evictions=estimator.fit(prices, started.at),
+            fitted_at=started.at,
+            capacity=seen_before,
+            measured=prior_scaling(started.terms) if started.terms.measure or started.terms.queued else None,
+        ),
+        deciding=Deciding(decide_from=None if started.terms.reliable_count else started.at),
     )
 
 
 def evolve(state: State, entry: e.Entry) -> State:
     """Returns the state after ``entry``. Time never runs backwards: late news is folded at ``now``."""
-    if state.closed is not None:
+    if state.ending.closed is not None:
         return state
     moved = _advance_time(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
@@ -69,11 +71,11 @@ def evolve(state: State, entry: e.Entry) -> State:
 def _advance_time(state: State, now: Instant) -> State:
     if now == state.now:
         return state
-    worked = dict(state.worked)
+    worked = dict(state.training.worked)
     for instance in state.working_instances():
         kind = state.allocations[instance.allocation].market.instance_type
         worked[kind] = worked.get(kind, 0) + now - state.now
-    return replace(state, now=now, worked=worked)
+    return replace(state, now=now, training=replace(state.training, worked=worked))
 
 
 # ---- prices and time ----------------------------------------------------------------------------
@@ -87,16 +89,21 @@ def _add_price(state: State, entry: e.PriceChanged) -> State:
 
 
 def _clear_alarm(state: State, _: e.Woke) -> State:
-    return replace(state, alarm=None)
+    return replace(state, deciding=replace(state.deciding, alarm=None))
 
 
 def _set_alarm(state: State, entry: e.WakeAt) -> State:
-    return replace(state, alarm=entry.when)
+    return replace(state, deciding=replace(state.deciding, alarm=entry.when))
 
 
 def _record_downtime(state: State, entry: e.ControllerDown) -> State:
     return replace(
-        state, blind_until=entry.until, away=Downtime(state.now, state.worked, entry.over_at, entry.lapsed_at)
+        state,
+        interruptions=replace(
+            state.interruptions,
+            blind_until=entry.until,
+            away=Downtime(state.now, state.training.worked, entry.over_at, entry.lapsed_at),
+        ),
     )
 
 
@@ -109,7 +116,7 @@ def _apply_transition(instance: Instance, entry: e.Entry, **changes: Any) -> Ins
 
 
 def _add_allocation(state: State, entry: e.Acquire) -> State:
-    decision = None if entry.reliable else state.last_decision
+    decision = None if entry.reliable else state.deciding.last_decision
     weighed = next((w for w in decision.weighed if w.chosen), None) if decision else None
     allocation = Allocation(
         entry.allocation,
@@ -137,9 +144,9 @@ def _mark_refused(state: State, entry: e.Refused) -> State:
     """
     allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
-    if state.decide_from is None or allocation.on_demand:
+    if state.deciding.decide_from is None or allocation.on_demand:
         return state
-    return replace(state, decide_from=state.now)
+    return replace(state, deciding=replace(state.deciding, decide_from=state.now))
 
 
 def _mark_running(state: State, entry: e.InstancesRunning) -> State:
@@ -154,12 +161,15 @@ def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
         for name in entry.instances
     ]
     allocations = {i.allocation for i in warned}
-    if state.belief is not None:
+    if state.knowledge.belief is not None:
         state = _update_belief(state, up=False)
+    state = state.with_instances(*warned)
+    soon = None if state.deciding.decide_from is None else state.now
+    evicted = state.recovery.evicted_allocations + len(allocations)
     return replace(
-        state.with_instances(*warned),
-        evicted_allocations=state.evicted_allocations + len(allocations),
-        decide_from=None if state.decide_from is None else state.now,
+        state,
+        recovery=replace(state.recovery, evicted_allocations=evicted),
+        deciding=replace(state.deciding, decide_from=soon),
     )
 
 
@@ -171,22 +181,24 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
     state = redone_work.mark_stopped(state.with_instances(*ended), entry.instances)
     if entry.end is End.RELEASED:
         ended = [
-            instance for instance in ended if instance.given_up and state.asked is not e.UserRequest.DOWN
+            instance
+            for instance in ended
+            if instance.given_up and state.ending.asked is not e.UserRequest.DOWN
         ]
     if not ended:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
-    done_at = state.training_over_at
+    done_at = state.training.training_over_at
     trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
     lost = [i for i in ended if i.told_join and not i.safe and trained]
-    state = replace(state, failures=state.failures + len(lost))
+    state = replace(state, recovery=replace(state.recovery, failures=state.recovery.failures + len(lost)))
     why = _fatal_loss(state, lost) if training else None
     if why is not None:
         return restart_or_fail(state, why)
     if not _never_began(state) or _will_ask_again(state, ended):
         return state
     why = "the reliable machines were lost before the training began"
-    return restart_or_fail(state, why) if state.restarts else end_training(state, why)
+    return restart_or_fail(state, why) if state.recovery.restarts else end_training(state, why)
 
 
 def _fatal_loss(state: State, lost: Iterable[Instance]) -> str | None:
@@ -200,7 +212,7 @@ def _fatal_loss(state: State, lost: Iterable[Instance]) -> str | None:
     if reliable is None or others:
         return None
     lost_it = f"the reliable machine {reliable.name} was lost with the only safe copy of the model"
-    if state.away is None or reliable.ended_at != state.away.lapsed_at:
+    if state.interruptions.away is None or reliable.ended_at != state.interruptions.away.lapsed_at:
         return lost_it
     return f"{lost_it}: spotctl was away for longer than its lease (local.lease)"
 
@@ -214,7 +226,7 @@ def _will_ask_again(state: State, ended: Iterable[Instance]) -> bool:
 def _never_began(state: State) -> bool:
     """Tells whether nothing is left of the machines that training was to begin on."""
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
-    return starting and state.asked is None and not any(state.live_instances())
+    return starting and state.ending.asked is None and not any(state.live_instances())
 
 
 def _begin_release(state: State, entry: e.Release) -> State:
@@ -228,21 +240,34 @@ def _begin_release(state: State, entry: e.Release) -> State:
 
 def _add_pause(state: State, entry: e.Stalled) -> State:
     """Counts effects that are waited for together as one pause, as long as the longest."""
-    longest = max(entry.real_s, state.held.get(entry.at, 0.0))
-    return replace(state, held={**state.held, entry.at: longest})
+    longest = max(entry.real_s, state.interruptions.held.get(entry.at, 0.0))
+    return replace(
+        state,
+        interruptions=replace(state.interruptions, held={**state.interruptions.held, entry.at: longest}),
+    )
 
 
 def _set_lease(state: State, entry: e.Leased) -> State:
     """Makes a job that received a lease decide at once."""
-    soon = state.decide_from if entry.lease is None or state.decide_from is None else state.now
-    return replace(state, lease=entry.lease, allowance=entry.allowance, decide_from=soon)
+    soon = (
+        state.deciding.decide_from if entry.lease is None or state.deciding.decide_from is None else state.now
+    )
+    return replace(
+        state,
+        share=replace(state.share, lease=entry.lease, allowance=entry.allowance),
+        deciding=replace(state.deciding, decide_from=soon),
+    )
 
 
 def _set_request(state: State, entry: e.Asked) -> State:
     """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too
     late.
     """
-    return state if state.asked is e.UserRequest.DOWN else replace(state, asked=entry.ask)
+    return (
+        state
+        if state.ending.asked is e.UserRequest.DOWN
+        else replace(state, ending=replace(state.ending, asked=entry.ask))
+    )
 
 
 # ---- decisions ----------------------------------------------------------------------------------
@@ -250,7 +275,10 @@ def _set_request(state: State, entry: e.Asked) -> State:
 
 def _apply_decision(state: State, entry: e.Decided) -> State:
     decision = entry.decision
-    state = replace(state, last_decision=decision, decisions=state.decisions + 1)
+    state = replace(
+        state,
+        deciding=replace(state.deciding, last_decision=decision, decisions=state.deciding.decisions + 1),
+    )
     if entry.spot_up is not None:
         state = _update_belief(state, entry.spot_up)
     if decision.holding is not None:
@@ -260,14 +288,27 @@ def _apply_decision(state: State, entry: e.Decided) -> State:
             return state  # else nobody can go yet: it is decided about again when it may have been answered
     if decision.again:
         return state
-    anchor = state.training_started_at if state.training_started_at is not None else state.terms.start
-    return replace(state, decide_from=next_decision_at(state.now, state.current_footprint(), anchor))
+    anchor = (
+        state.training.training_started_at
+        if state.training.training_started_at is not None
+        else state.terms.start
+    )
+    return replace(
+        state,
+        deciding=replace(
+            state.deciding, decide_from=next_decision_at(state.now, state.current_footprint(), anchor)
+        ),
+    )
 
 
 def _update_belief(state: State, up: bool) -> State:
     """Updates the belief about spot capacity: ``up`` tells whether spot machines were available."""
     return replace(
-        state, belief=update_belief(state.belief, up, Seconds(float(state.now - state.terms.start)))
+        state,
+        knowledge=replace(
+            state.knowledge,
+            belief=update_belief(state.knowledge.belief, up, Seconds(float(state.now - state.terms.start))),
+        ),
     )
 
 
@@ -290,7 +331,7 @@ def _apply_renewal(state: State, action: Action, allocation: Allocation) -> Stat
 
 
 def _close_run(state: State, entry: e.Close) -> State:
-    return replace(state, phase=Phase.CLOSED, closed=entry)
+    return replace(state, phase=Phase.CLOSED, ending=replace(state.ending, closed=entry))
 
 
 _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {

@@ -29,31 +29,39 @@ MOST_IN_VAIN: Final = 3
 
 def restart_or_fail(state: State, why: str) -> State:
     """Restarts or ends a training that lost its reliable machines and cannot go on because of it."""
-    if state.terms.keeps is None or state.asked is not None:
+    if state.terms.keeps is None or state.ending.asked is not None:
         return end_training(state, add_resume_hint(state, why))
     if state.budget is not None and certain_cost(state) >= state.budget:
         return end_training(state, add_resume_hint(state, f"{why}, and its budget is spent"))
     known = state.checkpoint_clock
-    further = not state.restarts or known > state.restarted_from
+    further = not state.recovery.restarts or known > state.recovery.restarted_from
     taken = _provider_took_reliable(state)
-    in_vain = 0 if further else state.in_vain + (not taken)
+    in_vain = 0 if further else state.recovery.in_vain + (not taken)
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
         return end_training(state, add_resume_hint(state, f"{why}; {tried}"))
-    taken_in_vain = 0 if further else state.taken_in_vain + taken
+    taken_in_vain = 0 if further else state.recovery.taken_in_vain + taken
     return replace(
-        state, phase=Phase.RESTARTING, decide_from=None, in_vain=in_vain, taken_in_vain=taken_in_vain
+        state,
+        phase=Phase.RESTARTING,
+        deciding=replace(state.deciding, decide_from=None),
+        recovery=replace(state.recovery, in_vain=in_vain, taken_in_vain=taken_in_vain),
     )
 
 
 def end_training(state: State, why: str | None) -> State:
     """Ends the training; ``why`` says why the run has failed, None where it has not."""
-    return replace(state, phase=Phase.CLOSING, training_over_at=state.now, failure=why)
+    return replace(
+        state,
+        phase=Phase.CLOSING,
+        training=replace(state.training, training_over_at=state.now),
+        ending=replace(state.ending, failure=why),
+    )
 
 
 def has_lost_reliable(state: State) -> bool:
     """Tells whether a reliable machine that took part since training last began has gone by itself."""
-    since = state.terms.start if state.restarted_at is None else state.restarted_at
+    since = state.terms.start if state.recovery.restarted_at is None else state.recovery.restarted_at
     return any(
         _was_lost(state, instance) and (instance.ended_at or since) > since
         for instance in state.ended_instances()
@@ -62,7 +70,7 @@ def has_lost_reliable(state: State) -> bool:
 
 def _provider_took_reliable(state: State) -> bool:
     """Tells whether the provider took a reliable machine since the training last began."""
-    since = state.terms.start if state.restarted_at is None else state.restarted_at
+    since = state.terms.start if state.recovery.restarted_at is None else state.recovery.restarted_at
     mine = (i for i in state.ended_instances() if state.is_reliable(i) and i.end is End.EVICTED)
     return any((i.ended_at or since) > since for i in mine)
 
@@ -74,29 +82,35 @@ def begin_restart(state: State) -> State:
         state,
         phase=Phase.STARTING,
         instances=forgotten,
-        stage=1,
-        restarts=state.restarts + 1,
-        restarted_at=state.now,
-        restarted_from=state.checkpoint_clock,
-        ending_at=None,
-        away=None,
-        objective_settled=False,
-        objective=None,
+        training=replace(state.training, stage=1, ending_at=None, objective_settled=False, objective=None),
+        recovery=replace(
+            state.recovery,
+            restarts=state.recovery.restarts + 1,
+            restarted_at=state.now,
+            restarted_from=state.checkpoint_clock,
+        ),
+        interruptions=replace(state.interruptions, away=None),
     )
 
 
 def resume_from(state: State, clock: int, folder: str) -> State:
     """Continues after ``clock``: later clocks are computed again."""
-    further = clock > state.restarted_from
+    further = clock > state.recovery.restarted_from
     return replace(
         state,
-        clock=clock,
-        consistent=clock,
-        clocks_redone=state.clocks_redone + max(0, state.clock - clock),
-        restarted_from=clock,
-        in_vain=0 if further else state.in_vain,
-        taken_in_vain=0 if further else state.taken_in_vain,
-        checkpoint=(clock, folder) if folder else state.checkpoint,
+        training=replace(
+            state.training,
+            clock=clock,
+            consistent=clock,
+            clocks_redone=state.training.clocks_redone + max(0, state.training.clock - clock),
+        ),
+        recovery=replace(
+            state.recovery,
+            restarted_from=clock,
+            in_vain=0 if further else state.recovery.in_vain,
+            taken_in_vain=0 if further else state.recovery.taken_in_vain,
+            checkpoint=(clock, folder) if folder else state.recovery.checkpoint,
+        ),
     )
 
 
@@ -106,6 +120,6 @@ def _was_lost(state: State, instance: Instance) -> bool:
 
 def add_resume_hint(state: State, why: str) -> str:
     """Adds to ``why`` it ended what a later launch can go on from."""
-    if state.checkpoint is None:
+    if state.recovery.checkpoint is None:
         return why
-    return f"{why}; a launch that resumes goes on after clock {state.checkpoint[0]} or later"
+    return f"{why}; a launch that resumes goes on after clock {state.recovery.checkpoint[0]} or later"

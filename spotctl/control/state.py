@@ -134,12 +134,9 @@ class Downtime(Struct, frozen=True):
     """When machines ended themselves because no controller drove them; None where none did."""
 
 
-class State(Struct, frozen=True):
-    """Holds everything that a decision may depend on. ``history`` has no price later than ``now``."""
+class MarketKnowledge(Struct, frozen=True):
+    """Holds what is known of markets and of how the job scales: fitted estimates, and what they rest on."""
 
-    now: Instant
-    terms: RunSpec
-    history: PriceHistory
     estimator: MarketModel
     """Estimates evictions; refitted as time goes by."""
     evictions: Estimates
@@ -148,19 +145,23 @@ class State(Struct, frozen=True):
     """Observations of capacity from before the start."""
     measured: MeasuredScaling | None
     """How the job scales, as measured while it runs; None where nothing uses it."""
-    phase: Phase = Phase.STARTING
-    allocations: Mapping[str, Allocation] = field(default_factory=dict)
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    belief: Belief | None = None
+    """What the job has learned of spot capacity, where it has a deadline to keep."""
+
+
+class Deciding(Struct, frozen=True):
+    """Holds the last decision, and when the next one is due."""
+
     alarm: Instant | None = None
     last_decision: Decision | None = None
     decisions: int = 0
     decide_from: Instant | None = None
     """When the next acquisition may be considered; None before the reliable machines take part."""
-    belief: Belief | None = None
-    """What the job has learned of spot capacity, where it has a deadline to keep."""
-    blind_until: Instant | None = None
-    """End of the last time spotctl was down: nothing before it can be acted upon in time."""
-    away: Downtime | None = None
+
+
+class TrainingProgress(Struct, frozen=True):
+    """Holds how far the training is: stage, clocks, objective, and when it began and ended."""
+
     stage: int = 1
     stage_transitions: int = 0
     clock: int = 0
@@ -168,14 +169,36 @@ class State(Struct, frozen=True):
     objective: float | None = None
     objective_clock: int = 0
     objective_settled: bool = False
-    evicted_allocations: int = 0
-    failures: int = 0
     clocks_redone: int = 0
+    worked: Mapping[str, int] = field(default_factory=dict)
+    """Machine-seconds of machines that computed, by instance type."""
+    training_started_at: Instant | None = None
+    ending_at: Instant | None = None
+    """Since when the training should end: it was told to stop, or its last clock is done."""
+    stop_given_up: bool = False
+    training_over_at: Instant | None = None
+    """The latest possible moment, where the end was heard of afterwards and nothing shows when it was."""
+
+
+class ProgramProgress(Struct, frozen=True):
+    """Holds how far a command's program is, and where its newest checkpoint is."""
+
     program: ProgramRun | None = None
     """The program of a command job; None before its first start."""
     program_starts: int = 0
     seconds_redone: int = 0
     """Seconds that programs ran for and had to repeat, because they began again without that work."""
+    checkpoint_at: Market | None = None
+    """Market where the newest checkpoint was written; None before the first."""
+    checkpoint_bytes: int | None = None
+    fetched: tuple[CheckpointTransfer, ...] = ()
+
+
+class Recovery(Struct, frozen=True):
+    """Counts losses, and holds what the training goes on from after one."""
+
+    evicted_allocations: int = 0
+    failures: int = 0
     resumed_from: int = 0
     """The clock that an earlier run had reached."""
     checkpoint: tuple[int, str] | None = None
@@ -189,28 +212,53 @@ class State(Struct, frozen=True):
     """Restarts in a row, after faults, that reached no newer checkpoint."""
     taken_in_vain: int = 0
     """The same, for restarts after the provider took the reliable machines, which ran on spot."""
-    checkpoint_at: Market | None = None
-    """Market where the newest checkpoint was written; None before the first."""
-    checkpoint_bytes: int | None = None
-    fetched: tuple[CheckpointTransfer, ...] = ()
-    worked: Mapping[str, int] = field(default_factory=dict)
-    """Machine-seconds of machines that computed, by instance type."""
-    training_started_at: Instant | None = None
-    ending_at: Instant | None = None
-    """Since when the training should end: it was told to stop, or its last clock is done."""
-    stop_given_up: bool = False
-    training_over_at: Instant | None = None
-    """The latest possible moment, where the end was heard of afterwards and nothing shows when it was."""
+
+
+class Interruptions(Struct, frozen=True):
+    """Holds when spotctl was away, and for how long nominal time stood still."""
+
+    blind_until: Instant | None = None
+    """End of the last time spotctl was down: nothing before it can be acted upon in time."""
+    away: Downtime | None = None
     held: Mapping[Instant, float] = field(default_factory=dict)
     """Real seconds for which nominal time stood still, by the nominal moment. No decision reads them."""
+
+
+class QueueShare(Struct, frozen=True):
+    """Holds what a queue lets the job have."""
+
     lease: Lease | None = None
     """The spot machines that the queue lets it hold, where a queue runs it."""
     allowance: MicroUsd | None = None
     """The most of the queue's money that it may spend; None: no budget is counted."""
+
+
+class Ending(Struct, frozen=True):
+    """Holds why and how the run ends."""
+
     asked: UserRequest | None = None
     failure: str | None = None
     model: str | None = None
     closed: Close | None = None
+
+
+class State(Struct, frozen=True):
+    """Holds everything that a decision may depend on. ``history`` has no price later than ``now``."""
+
+    now: Instant
+    terms: RunSpec
+    history: PriceHistory
+    knowledge: MarketKnowledge
+    phase: Phase = Phase.STARTING
+    allocations: Mapping[str, Allocation] = field(default_factory=dict)
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    deciding: Deciding = Deciding()
+    training: TrainingProgress = TrainingProgress()
+    programs: ProgramProgress = ProgramProgress()
+    recovery: Recovery = Recovery()
+    interruptions: Interruptions = Interruptions()
+    share: QueueShare = QueueShare()
+    ending: Ending = Ending()
 
     # ---- questions ----------------------------------------------------------------------------
 
@@ -259,7 +307,7 @@ class State(Struct, frozen=True):
     @property
     def trusted_measurements(self) -> MeasuredScaling | None:
         """Returns the measurements that the job's decisions go by; None where its file settles them all."""
-        return self.measured if self.terms.measure else None
+        return self.knowledge.measured if self.terms.measure else None
 
     def hour_ends(self, allocation: Allocation) -> Instant:
         """Returns the end of the hour the allocation is in, counted from its start.
@@ -333,7 +381,7 @@ class State(Struct, frozen=True):
             for h in self.current_footprint()
             if not h.on_demand and not self.allocations[h.id].awaits_answer
         ]
-        lease = self.lease
+        lease = self.share.lease
         outside = [h for h in held if lease is None or h.market not in lease.markets]
         if outside:
             return outside[-1]
@@ -343,7 +391,7 @@ class State(Struct, frozen=True):
     @property
     def leaving_spot_count(self) -> int:
         """Counts spot machines of its lease's markets that are on their way out, and not gone yet."""
-        markets = () if self.lease is None else self.lease.markets
+        markets = () if self.share.lease is None else self.share.lease.markets
         mine = {a.name for a in self.allocations.values() if not a.on_demand and a.market in markets}
         return sum(1 for i in self.live_instances() if i.allocation in mine and not i.is_staying)
 
@@ -356,21 +404,25 @@ class State(Struct, frozen=True):
     @property
     def end_time_unknown(self) -> bool:
         """Tells whether training ended while spotctl was down, and nothing shows when."""
-        shows = self.away is not None and self.away.over_at is not None
-        return self.training_over_at is not None and self.training_over_at == self.blind_until and not shows
+        shows = self.interruptions.away is not None and self.interruptions.away.over_at is not None
+        return (
+            self.training.training_over_at is not None
+            and self.training.training_over_at == self.interruptions.blind_until
+            and not shows
+        )
 
     @property
     def is_parked(self) -> bool:
         """Tells whether a queue gives it nothing to decide about: no lease, no promise."""
         queued = self.terms.queued
-        return queued is not None and not queued.promised and self.lease is None
+        return queued is not None and not queued.promised and self.share.lease is None
 
     @property
     def budget(self) -> MicroUsd | None:
         """Returns what it may spend: its own budget, or what is left of the queue's for it; None: no
         limit.
         """
-        limits = [limit for limit in (self.terms.budget, self.allowance) if limit is not None]
+        limits = [limit for limit in (self.terms.budget, self.share.allowance) if limit is not None]
         return min(limits, default=None)
 
     def working_instances(self) -> Iterator[Instance]:
@@ -380,7 +432,7 @@ class State(Struct, frozen=True):
         if self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return
         for instance in self.live_instances():
-            idle = self.stage == 3 and self.is_reliable(instance)
+            idle = self.training.stage == 3 and self.is_reliable(instance)
             if instance.joined and not (instance.safe or instance.given_up or idle):
                 yield instance
 
@@ -391,7 +443,7 @@ class State(Struct, frozen=True):
     @property
     def checkpoint_clock(self) -> int:
         """Returns the clock of the newest stored state, as far as is known; 0 where it would begin anew."""
-        return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
+        return self.recovery.resumed_from if self.recovery.checkpoint is None else self.recovery.checkpoint[0]
 
     @property
     def keeps_nothing(self) -> bool:
@@ -402,25 +454,36 @@ class State(Struct, frozen=True):
         """
         if self.terms.keeps_nothing or not self.terms.engine.relies_on_checkpoints:
             return self.terms.keeps_nothing
-        return self.consistent == 0 and self.seconds_redone > self.terms.checkpointing.interval_s
+        return (
+            self.training.consistent == 0
+            and self.programs.seconds_redone > self.terms.checkpointing.interval_s
+        )
 
     @property
     def end_by(self) -> Instant | None:
         """Returns how long to wait for a training that should end; time that spotctl was down does not
         count.
         """
-        if self.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
+        if self.training.ending_at is None or self.phase not in (Phase.TRAINING, Phase.STOPPING):
             return None
-        since = self.ending_at if self.blind_until is None else max(self.ending_at, self.blind_until)
+        since = (
+            self.training.ending_at
+            if self.interruptions.blind_until is None
+            else max(self.training.ending_at, self.interruptions.blind_until)
+        )
         return seconds_after(since, self.terms.end_within_s)
 
     @property
     def work_done(self) -> float:
         """Returns core-seconds of this run, at the nominal work of a clock."""
-        return max(0, self.clock - self.resumed_from) * self.terms.core_seconds_per_clock
+        return max(0, self.training.clock - self.recovery.resumed_from) * self.terms.core_seconds_per_clock
 
     @property
     def work_left(self) -> float | None:
         """Returns core-seconds to go; None where the job does not end by clocks."""
         clocks = self.terms.stop.clocks
-        return None if clocks is None else max(0, clocks - self.clock) * self.terms.core_seconds_per_clock
+        return (
+            None
+            if clocks is None
+            else max(0, clocks - self.training.clock) * self.terms.core_seconds_per_clock
+        )

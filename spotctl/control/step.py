@@ -38,7 +38,7 @@ Commands = Iterator[e.Command]
 
 def plan(state: State) -> tuple[e.Command, ...]:
     """Returns the commands that follow from ``state``, in the order of execution."""
-    if state.alarm is not None and state.alarm <= state.now:
+    if state.deciding.alarm is not None and state.deciding.alarm <= state.now:
         return ()
     commands: list[e.Command] = []
     for rule in _RULES:
@@ -55,7 +55,9 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
     these change no machine: except for a stop, all that follows from them waits for the alarm.
     """
     quiet = isinstance(fact, (e.PriceChanged, e.Progressed)) and state.phase is Phase.TRAINING
-    waits = state.asked is None and state.alarm is not None and state.now < state.alarm
+    waits = (
+        state.ending.asked is None and state.deciding.alarm is not None and state.now < state.deciding.alarm
+    )
     if quiet and waits and not any(True for _ in _stop_training(state)):
         return ()
     return plan(state)
@@ -73,14 +75,16 @@ def _restart_training(state: State) -> Commands:
     ):
         return
     if not _will_not_train(state):
-        yield e.TellRestart(state.now, state.restarts + 1, still_in_time(state, state.checkpoint_clock))
+        yield e.TellRestart(
+            state.now, state.recovery.restarts + 1, still_in_time(state, state.checkpoint_clock)
+        )
 
 
 def _acquire_reliable(state: State) -> Commands:
     """Acquires the missing reliable machines; they come first and are never given up (Harlap 4.3.2)."""
     begins = state.phase is Phase.STARTING and not state.is_parked and not _will_not_train(state)
-    wanted = state.asked is None and (begins or state.phase is Phase.TRAINING)
-    blind = state.blind_until is not None and state.now < state.blind_until
+    wanted = state.ending.asked is None and (begins or state.phase is Phase.TRAINING)
+    blind = state.interruptions.blind_until is not None and state.now < state.interruptions.blind_until
     missing = state.reliable_missing() if wanted and not blind else 0
     where = place_reliable(state) if missing and _reliable_rest_ends(state) is None else None
     if where is not None:
@@ -144,7 +148,7 @@ def _tell_warnings(state: State) -> Commands:
     warned = [i for i in staying if i.ends_at is not None and not i.told_warning]
     for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
         assert ends_at is not None
-        if state.blind_until is not None and ends_at <= state.blind_until:
+        if state.interruptions.blind_until is not None and ends_at <= state.interruptions.blind_until:
             continue  # it came and went while spotctl was down: an effective failure
         yield e.TellWarning(state.now, tuple(i.name for i in group), ends_at)
 
@@ -167,7 +171,7 @@ def _decide_renewal(state: State) -> Commands:
 
 
 def _decide_acquisition(state: State) -> Commands:
-    if not _may_decide(state) or state.decide_from is None or state.now < state.decide_from:
+    if not _may_decide(state) or state.deciding.decide_from is None or state.now < state.deciding.decide_from:
         return
     made = decide_acquisition(state)
     yield made
@@ -184,9 +188,11 @@ def _may_decide(state: State) -> bool:
 
 
 def _may_act(state: State) -> bool:
-    blind = state.blind_until is not None and state.now < state.blind_until
-    begun = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and state.decide_from is not None)
-    return begun and state.asked is None and not blind and not _will_not_train(state)
+    blind = state.interruptions.blind_until is not None and state.now < state.interruptions.blind_until
+    begun = state.phase is Phase.TRAINING or (
+        state.phase is Phase.STARTING and state.deciding.decide_from is not None
+    )
+    return begun and state.ending.asked is None and not blind and not _will_not_train(state)
 
 
 # ---- ends ---------------------------------------------------------------------------------------
@@ -207,10 +213,10 @@ def _give_up_stop(state: State) -> Commands:
 
 
 def _stop_reason(state: State) -> str | None:
-    stop, started = state.terms.stop, state.training_started_at
-    if state.asked is e.UserRequest.CANCEL:
+    stop, started = state.terms.stop, state.training.training_started_at
+    if state.ending.asked is e.UserRequest.CANCEL:
         return "it was cancelled"
-    if state.objective_settled:
+    if state.training.objective_settled:
         return "the objective has settled"
     if stop.seconds is not None and started is not None and state.now - started >= stop.seconds:
         return "its training time is up"
@@ -235,7 +241,7 @@ def _will_not_train(state: State) -> bool:
     used up the budget.
     """
     before = state.phase in (Phase.STARTING, Phase.RESTARTING)
-    return before and (state.asked is not None or _over_budget(state))
+    return before and (state.ending.asked is not None or _over_budget(state))
 
 
 def _release_machines(state: State) -> Commands:
@@ -250,7 +256,7 @@ def _release_machines(state: State) -> Commands:
 
 
 def _release_reason(state: State, instance: Instance) -> str | None:
-    if state.asked is e.UserRequest.DOWN:
+    if state.ending.asked is e.UserRequest.DOWN:
         return "taken down"
     if state.phase is Phase.RESTARTING:
         return "the job begins again from its checkpoint"
@@ -280,13 +286,13 @@ def _closing_reason(state: State, instance: Instance) -> str | None:
 def _waits_for_paid_hours(state: State) -> bool:
     """Tells whether the job waits for paid hours to end; where seconds are billed there are none."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
-    done = state.phase is Phase.CLOSING and state.failure is None and state.asked is None
+    done = state.phase is Phase.CLOSING and state.ending.failure is None and state.ending.asked is None
     return state.terms.drain and paid_by_hour and done
 
 
 def _close_run(state: State) -> Commands:
     refused = _reliable_refusal(state)
-    over = state.phase is Phase.CLOSING or state.asked is e.UserRequest.DOWN or _will_not_train(state)
+    over = state.phase is Phase.CLOSING or state.ending.asked is e.UserRequest.DOWN or _will_not_train(state)
     if (
         (over or refused is not None)
         and not any(True for _ in state.live_instances())
@@ -301,45 +307,45 @@ def _has_open_requests(state: State) -> bool:
 
 def _reliable_refusal(state: State) -> str | None:
     """Returns why the run could not begin. Later on, the job waits for another reliable machine."""
-    if state.training_started_at is not None:
+    if state.training.training_started_at is not None:
         return None
     mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
     return next((a.refused for a in mine if a.refused), None)
 
 
 def _close_command(state: State, refused: str | None) -> e.Close:
-    if state.failure is not None:
-        return e.Close(state.now, e.RunOutcome.FAILED, 1, state.failure)
-    if state.asked is e.UserRequest.DOWN:
-        model = "the model was not saved" if state.model is None else "its model had been saved"
+    if state.ending.failure is not None:
+        return e.Close(state.now, e.RunOutcome.FAILED, 1, state.ending.failure)
+    if state.ending.asked is e.UserRequest.DOWN:
+        model = "the model was not saved" if state.ending.model is None else "its model had been saved"
         return e.Close(state.now, e.RunOutcome.TAKEN_DOWN, 7, f"it was taken down; {model}")
-    if state.asked is e.UserRequest.CANCEL and state.work_left != 0:
+    if state.ending.asked is e.UserRequest.CANCEL and state.work_left != 0:
         return e.Close(state.now, e.RunOutcome.CANCELLED, 7, _explain_end(state, "it was cancelled"))
     if refused is not None:
         return e.Close(state.now, e.RunOutcome.FAILED, 5, f"no reliable machine could be had: {refused}")
-    unfinished = state.work_left or state.training_over_at is None
+    unfinished = state.work_left or state.training.training_over_at is None
     if unfinished and _over_budget(state):
         begun = "the budget was spent before the work was done"
         why = begun if state.allocations else "the budget left does not pay for its first machines"
         return e.Close(state.now, e.RunOutcome.FAILED, 6, _explain_end(state, why))
-    if state.stop_given_up:
+    if state.training.stop_given_up:
         why = "the work is done" if state.work_left == 0 else _stop_reason(state) or "it was to stop"
         return e.Close(state.now, e.RunOutcome.FAILED, 1, _explain_end(state, why))
-    deadline, over = state.terms.deadline_s, state.training_over_at
+    deadline, over = state.terms.deadline_s, state.training.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         why = "the work was done after its deadline"
-        times = "once" if state.restarts == 1 else f"{state.restarts} times"
-        again = f", having begun again {times} from a checkpoint" if state.restarts else ""
+        times = "once" if state.recovery.restarts == 1 else f"{state.recovery.restarts} times"
+        again = f", having begun again {times} from a checkpoint" if state.recovery.restarts else ""
         return e.Close(state.now, e.RunOutcome.DONE, 6, f"{why}{again}")
     early = None if state.work_left == 0 else _stop_reason(state)
     return e.Close(state.now, e.RunOutcome.DONE, 0, early or "the work is done")
 
 
 def _explain_end(state: State, why: str) -> str:
-    if not state.stop_given_up:
+    if not state.training.stop_given_up:
         return why
     minutes = round(state.terms.end_within_s / 60)
-    saved = "the model was not saved" if state.model is None else "the model was saved later"
+    saved = "the model was not saved" if state.ending.model is None else "the model was saved later"
     return add_resume_hint(state, f"{why}, but its training had not ended {minutes} minutes later; {saved}")
 
 
@@ -348,7 +354,7 @@ def _explain_end(state: State, why: str) -> str:
 
 def _set_alarm(state: State) -> Commands:
     when = next_wake(state)
-    if when is not None and when != state.alarm:
+    if when is not None and when != state.deciding.alarm:
         yield e.WakeAt(state.now, when)
 
 
@@ -360,11 +366,11 @@ def next_wake(state: State) -> Instant | None:
 def _wake_times(state: State) -> Iterator[Instant]:
     if state.phase is Phase.CLOSED:
         return
-    if state.blind_until is not None:
-        yield state.blind_until
-    if state.decide_from is not None and _may_decide(state):
-        yield state.decide_from
-    began = state.training_started_at is not None
+    if state.interruptions.blind_until is not None:
+        yield state.interruptions.blind_until
+    if state.deciding.decide_from is not None and _may_decide(state):
+        yield state.deciding.decide_from
+    began = state.training.training_started_at is not None
     waiting = state.phase is Phase.TRAINING or (state.phase is Phase.STARTING and began)
     resting = _reliable_rest_ends(state) if waiting else None
     if resting is not None and state.reliable_missing():
@@ -375,7 +381,7 @@ def _wake_times(state: State) -> Iterator[Instant]:
         yield again
     if state.end_by is not None:
         yield state.end_by
-    stop, started = state.terms.stop, state.training_started_at
+    stop, started = state.terms.stop, state.training.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield seconds_after(started, stop.seconds)
     for instance in state.live_instances():

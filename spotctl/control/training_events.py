@@ -39,11 +39,12 @@ def _tell_gone(state: State, entry: e.TellLost | e.TellReleased) -> State:
 
 
 def _tell_stop(state: State, _: e.TellStop) -> State:
-    return replace(state, phase=Phase.STOPPING, ending_at=state.now)
+    return replace(state, phase=Phase.STOPPING, training=replace(state.training, ending_at=state.now))
 
 
 def _give_up_stop(state: State, _: e.StopGivenUp) -> State:
-    return replace(end_training(state, None), stop_given_up=True)
+    ended = end_training(state, None)
+    return replace(ended, training=replace(ended.training, stop_given_up=True))
 
 
 def _tell_restart(state: State, _: e.TellRestart) -> State:
@@ -55,9 +56,13 @@ def _mark_joined(state: State, entry: e.MachineJoined) -> State:
     state = state.with_instances(replace(instance, joined=True, joined_at=entry.at))
     if state.phase is not Phase.STARTING or not instance.is_live:
         return state
-    first = state.now if state.training_started_at is None else state.training_started_at
-    state = replace(state, phase=Phase.TRAINING, training_started_at=first)
-    return replace(state, decide_from=state.now) if state.terms.reliable_count else state
+    first = state.now if state.training.training_started_at is None else state.training.training_started_at
+    state = replace(state, phase=Phase.TRAINING, training=replace(state.training, training_started_at=first))
+    return (
+        replace(state, deciding=replace(state.deciding, decide_from=state.now))
+        if state.terms.reliable_count
+        else state
+    )
 
 
 def _mark_given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
@@ -76,21 +81,32 @@ def _program_began(state: State, entry: e.ProgramBegan) -> State:
 
 
 def _advance_clock(state: State, entry: e.Progressed) -> State:
-    state = redone_work.mark_checkpointed(state) if entry.consistent > state.consistent else state
+    state = redone_work.mark_checkpointed(state) if entry.consistent > state.training.consistent else state
     state = replace(
-        state, clock=max(state.clock, entry.clock), consistent=max(state.consistent, entry.consistent)
+        state,
+        training=replace(
+            state.training,
+            clock=max(state.training.clock, entry.clock),
+            consistent=max(state.training.consistent, entry.consistent),
+        ),
     )
     ends = state.work_left == 0 and state.terms.reliable_count > 0  # a command ends when its program does
-    return replace(state, ending_at=state.now) if ends and state.ending_at is None else state
+    return (
+        replace(state, training=replace(state.training, ending_at=state.now))
+        if ends and state.training.ending_at is None
+        else state
+    )
 
 
 def _locate_checkpoint(state: State, entry: e.CheckpointStored) -> State:
     market = _market_of(state, entry.instance)
-    return replace(state, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
+    return replace(
+        state, programs=replace(state.programs, checkpoint_at=market, checkpoint_bytes=entry.size_bytes)
+    )
 
 
 def _set_checkpoint(state: State, entry: e.Checkpointed) -> State:
-    return replace(state, checkpoint=(entry.clock, entry.folder))
+    return replace(state, recovery=replace(state.recovery, checkpoint=(entry.clock, entry.folder)))
 
 
 def _ignore_failed_checkpoint(state: State, _: e.CheckpointFailed) -> State:
@@ -101,14 +117,12 @@ def _resume_training(state: State, entry: e.TrainingResumed) -> State:
     """Sets the clock that training resumes from. Clocks of an earlier run are not this run's work, own ones
     are.
     """
-    if state.restarts:
+    if state.recovery.restarts:
         return resume_from(state, entry.clock, entry.folder)
     return replace(
         state,
-        clock=entry.clock,
-        consistent=entry.clock,
-        resumed_from=entry.clock,
-        checkpoint=(entry.clock, entry.folder),
+        training=replace(state.training, clock=entry.clock, consistent=entry.clock),
+        recovery=replace(state.recovery, resumed_from=entry.clock, checkpoint=(entry.clock, entry.folder)),
     )
 
 
@@ -120,7 +134,7 @@ def _add_egress(state: State, entry: e.CheckpointFetched) -> State:
         return state
     owed = egress_owed(entry.size_bytes, egress_prices(luggage).find_price(here, there))
     fetched = CheckpointTransfer(state.now, entry.instance, entry.size_bytes, here, there, owed)
-    return replace(state, fetched=(*state.fetched, fetched))
+    return replace(state, programs=replace(state.programs, fetched=(*state.programs.fetched, fetched)))
 
 
 def _market_of(state: State, instance: str) -> Market:
@@ -130,26 +144,38 @@ def _market_of(state: State, instance: str) -> Market:
 def _set_objective(state: State, entry: e.ObjectiveReported) -> State:
     delta = state.terms.stop.objective_delta
     settled = (
-        delta is not None and state.objective is not None and abs(state.objective - entry.value) <= delta
+        delta is not None
+        and state.training.objective is not None
+        and abs(state.training.objective - entry.value) <= delta
     )
     return replace(
         state,
-        objective=entry.value,
-        objective_clock=entry.clock,
-        objective_settled=state.objective_settled or settled,
+        training=replace(
+            state.training,
+            objective=entry.value,
+            objective_clock=entry.clock,
+            objective_settled=state.training.objective_settled or settled,
+        ),
     )
 
 
 def _enter_stage(state: State, entry: e.StageEntered) -> State:
-    if entry.stage == state.stage:
+    if entry.stage == state.training.stage:
         return state
-    return replace(state, stage=entry.stage, stage_transitions=state.stage_transitions + 1)
+    return replace(
+        state,
+        training=replace(
+            state.training, stage=entry.stage, stage_transitions=state.training.stage_transitions + 1
+        ),
+    )
 
 
 def _roll_back(state: State, entry: e.RolledBack) -> State:
-    ending_at = state.ending_at if state.phase is Phase.STOPPING else None
-    again = state.clocks_redone + entry.redone
-    return replace(state, clock=entry.to, clocks_redone=again, ending_at=ending_at)
+    ending_at = state.training.ending_at if state.phase is Phase.STOPPING else None
+    again = state.training.clocks_redone + entry.redone
+    return replace(
+        state, training=replace(state.training, clock=entry.to, clocks_redone=again, ending_at=ending_at)
+    )
 
 
 def _finish_training(state: State, entry: e.TrainingFinished) -> State:
@@ -157,10 +183,10 @@ def _finish_training(state: State, entry: e.TrainingFinished) -> State:
     return replace(
         state,
         phase=Phase.CLOSING,
-        clock=entry.clock,
-        model=entry.model,
-        training_over_at=over,
-        worked=worked_until(state, over),
+        training=replace(
+            state.training, clock=entry.clock, training_over_at=over, worked=worked_until(state, over)
+        ),
+        ending=replace(state.ending, model=entry.model),
     )
 
 
@@ -169,10 +195,10 @@ def _fail_training(state: State, entry: e.TrainingFailed) -> State:
 
     A job that was ended before it could hear of it, its machines given back, has not failed by itself.
     """
-    if state.phase is Phase.RESTARTING or state.stop_given_up:
+    if state.phase is Phase.RESTARTING or state.training.stop_given_up:
         return state  # the failure follows from what is known
-    given_back = state.asked is not None and not any(state.live_instances())
-    began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.restarts > 0
+    given_back = state.ending.asked is not None and not any(state.live_instances())
+    began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.recovery.restarts > 0
     if not given_back and began and state.phase is not Phase.CLOSING and has_lost_reliable(state):
         return restart_or_fail(state, entry.why)
     return end_training(state, None if given_back else entry.why)

@@ -215,7 +215,7 @@ class _AgileML:
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
         spec = self.settings.spec
-        if state.model is None:
+        if state.ending.model is None:
             return None
         return (
             Scoring(self.run.training_folder, spec.data, spec.envs) if spec.score else Unscored("score: off")

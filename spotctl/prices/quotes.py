@@ -148,7 +148,8 @@ def _unknown_name(name: str, here: Sequence[Quote]) -> UsageError:
         return UsageError("the store has no such prices yet; `spotctl prices fetch` or `import` brings some")
     known = {str(quote.market) for quote in here} | {quote.market.instance_type for quote in here}
     return UsageError(
-        f"no market is called {name!r}{suggest_nearest(name, sorted(known))}; `spotctl prices show` lists them"
+        f"no market is called {name!r}{suggest_nearest(name, sorted(known))}; `spotctl prices show` lists "
+        "them"
     )
 
 

@@ -52,7 +52,7 @@ class OrderAnswer:
     refusal: ProviderError | None = None
 
 
-class Standing(StrEnum):
+class InstanceStatus(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     ENDED = "ended"
@@ -64,7 +64,7 @@ class Report:
 
     instance: str
     token: str
-    standing: Standing
+    standing: InstanceStatus
     running_at: Instant | None = None
     ended_at: Instant | None = None
     end: End | None = None

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from pricing_data.model.units import Instant
-from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing, answer_at_once
+from spotctl.providers.base import (
+    InstanceStatus,
+    Notice,
+    Offering,
+    Order,
+    OrderAnswer,
+    Report,
+    answer_at_once,
+)
 from spotctl.providers.simulated import SimulatedProvider
 
 
@@ -37,7 +45,7 @@ class LocalProvider:
 
     def request(self, order: Order) -> tuple[str, ...]:
         """Returns the names of the order's instances, or raises a ProviderError."""
-        names = self._granted(order)
+        names = self._grant_or_request(order)
         tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
             if not self._host.was_started(name):
@@ -47,23 +55,23 @@ class LocalProvider:
                 )
         return names
 
-    def _granted(self, order: Order) -> tuple[str, ...]:
+    def _grant_or_request(self, order: Order) -> tuple[str, ...]:
         """Returns the instances of an order; what was started before a crash is granted at any price."""
-        names = self._market.names(order)
+        names = self._market.instance_names(order)
         if names and self._host.was_started(names[0]):
-            return self._market.grant(order)
+            return self._market.grant_order(order)
         return self._market.request(order)
 
     def describe(self) -> tuple[Report, ...]:
         for report in self._market.describe():
-            if report.standing is not Standing.ENDED and not self._host.is_alive(report.instance):
-                self._market.fail(report.instance, self._host.ended_at(report.instance))
+            if report.standing is not InstanceStatus.ENDED and not self._host.is_alive(report.instance):
+                self._market.fail_instance(report.instance, self._host.ended_at(report.instance))
         ended = {
             report.instance: report.ended_at
             for report in self._market.describe()
-            if report.standing is Standing.ENDED
+            if report.standing is InstanceStatus.ENDED
         }
-        self._take(ended)
+        self._end_processes(ended)
         return self._market.describe()
 
     def terminate(self, instances: Sequence[str]) -> None:
@@ -71,7 +79,7 @@ class LocalProvider:
             self._market.terminate(instances)
         finally:
             now = self._market.now
-            self._take({name: now for name in instances if self._host.was_started(name)})
+            self._end_processes({name: now for name in instances if self._host.was_started(name)})
 
     def notices(self) -> tuple[Notice, ...]:
         return self._market.notices()
@@ -79,7 +87,7 @@ class LocalProvider:
     def next_change(self, after: Instant) -> Instant | None:
         return self._market.next_change(after)
 
-    def _take(self, ended: Mapping[str, Instant | None]) -> None:
+    def _end_processes(self, ended: Mapping[str, Instant | None]) -> None:
         """Ends machines. ``ended``: the nominal moment for each machine; equal moments end together."""
         there = {name: at for name, at in ended.items() if name not in self._gone}
         for at in {at for at in there.values() if at is not None}:

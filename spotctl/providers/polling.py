@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from pricing_data.model.units import Instant
 from spotctl.errors import BadRequest, InstanceNotFound, ProviderError, Throttled
-from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing
+from spotctl.providers.base import InstanceStatus, Notice, Offering, Order, OrderAnswer, Report
 from spotctl.timesource import sleep
 
 LEAST_S: Final = 1.0
@@ -121,7 +121,7 @@ class PollingProvider:
     def terminate(self, instances: Sequence[str]) -> None:
         self._raise_bug()
         names = tuple(instances)
-        self._start_call(f"release of {', '.join(names)}", lambda: self._release(names))
+        self._start_call(f"release of {', '.join(names)}", lambda: self._terminate_repeatedly(names))
 
     def notices(self) -> tuple[Notice, ...]:
         """Returns the same tuple for as long as there is nothing new to say."""
@@ -188,7 +188,7 @@ class PollingProvider:
             answer = OrderAnswer(order.token, refusal=error)
         self._answers.put(answer)
 
-    def _release(self, names: tuple[str, ...]) -> None:
+    def _terminate_repeatedly(self, names: tuple[str, ...]) -> None:
         try:
             self._repeat_until_answered(lambda: self._cloud.terminate(names))
         except InstanceNotFound:
@@ -210,17 +210,17 @@ class PollingProvider:
     def _keep_looking(self) -> None:
         wait_s = self._least_s
         while not self._closed.is_set():
-            changed = self._look()
+            changed = self._look_at_cloud()
             wait_s = self._least_s if changed or self._awaits_news() else min(2 * wait_s, self._most_s)
             self._wake.wait(wait_s)
             self._wake.clear()
 
     def _awaits_news(self) -> bool:
         with self._lock:
-            starting = any(report.standing is Standing.PENDING for report in self._latest.values())
+            starting = any(report.standing is InstanceStatus.PENDING for report in self._latest.values())
         return starting or self.is_calling
 
-    def _look(self) -> bool:
+    def _look_at_cloud(self) -> bool:
         """Looks at the cloud; returns whether anything changed. The next look makes up for a lost one."""
         try:
             offerings, reports = self._cloud.offerings(), self._cloud.describe()
@@ -231,7 +231,7 @@ class PollingProvider:
             before = (dict(self._latest), self._warnings)
             for report in reports:
                 known = self._latest.get(report.instance)
-                if known is None or known.standing is not Standing.ENDED:
+                if known is None or known.standing is not InstanceStatus.ENDED:
                     self._latest[report.instance] = report
             self._offerings, self._warnings = offerings, warnings
             return (self._latest, self._warnings) != before

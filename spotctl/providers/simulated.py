@@ -19,7 +19,15 @@ from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
-from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report, Standing, answer_at_once
+from spotctl.providers.base import (
+    InstanceStatus,
+    Notice,
+    Offering,
+    Order,
+    OrderAnswer,
+    Report,
+    answer_at_once,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class _Machine:
     ended_at: Instant | None = None
     end: End | None = None
 
-    def ended(self, now: Instant) -> tuple[Instant, End] | None:
+    def end_by(self, now: Instant) -> tuple[Instant, End] | None:
         """Returns when and why it ended, if it has by ``now``."""
         if self.ended_at is not None and self.end is not None:
             return self.ended_at, self.end
@@ -41,7 +49,7 @@ class _Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Snapshot:
     """Keeps what is reported of all machines from one moment until another, unless a call changes them."""
 
     since: Instant
@@ -50,7 +58,7 @@ class _Said:
     reports: tuple[Report, ...]
     notices: tuple[Notice, ...]
 
-    def holds(self, at: Instant) -> bool:
+    def is_valid_at(self, at: Instant) -> bool:
         return self.since <= at and (self.until is None or at < self.until)
 
 
@@ -80,7 +88,7 @@ class SimulatedProvider:
         self._clock = clock
         self._orders: dict[str, tuple[str, ...]] = {}
         self._machines: dict[str, _Machine] = {}
-        self._said: _Said | None = None
+        self._said: _Snapshot | None = None
         self._unheard: list[OrderAnswer] = []
 
     def offerings(self) -> tuple[Offering, ...]:
@@ -102,24 +110,26 @@ class SimulatedProvider:
         """Returns the names of the order's instances, or raises a ProviderError."""
         if order.token in self._orders:
             return self._orders[order.token]
-        self._admit(order)
-        return self.grant(order)
+        self._check_order(order)
+        return self.grant_order(order)
 
-    def grant(self, order: Order) -> tuple[str, ...]:
+    def grant_order(self, order: Order) -> tuple[str, ...]:
         """Grants an order now, without checking its bid."""
         if order.token in self._orders:
             return self._orders[order.token]
-        return self.restore(order, self._clock())
+        return self.restore_order(order, self._clock())
 
-    def names(self, order: Order) -> tuple[str, ...]:
+    def instance_names(self, order: Order) -> tuple[str, ...]:
         """Returns the names of an order's instances, granted or not."""
         return tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
 
-    def restore(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
+    def restore_order(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
         """Takes up an order that was granted at ``requested_at``; its fate follows from the trace."""
-        names = self.names(order)
+        names = self.instance_names(order)
         warned_at = self._taken_at(order.market, order.bid, requested_at)
-        evicted_at = None if warned_at is None else Instant(warned_at + self._of(order.market).notice_s)
+        evicted_at = (
+            None if warned_at is None else Instant(warned_at + self._rules_of_market(order.market).notice_s)
+        )
         runs_from = Instant(requested_at + self._boot_s)
         for name in names:
             self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
@@ -129,18 +139,18 @@ class SimulatedProvider:
 
     def describe(self) -> tuple[Report, ...]:
         """Returns all instances; the same tuple for as long as nothing changes."""
-        return self._say().reports
+        return self._current_snapshot().reports
 
     def terminate(self, instances: Sequence[str]) -> None:
-        self._finish(instances, End.RELEASED)
+        self._end_machines(instances, End.RELEASED)
 
-    def fail(self, instance: str, at: float | None = None) -> None:
+    def fail_instance(self, instance: str, at: float | None = None) -> None:
         """Marks an instance as having died by itself, at ``at`` or now."""
         now = self._clock()
-        if at is None or at >= now or self._machines[instance].ended(now) is not None:
-            self._finish((instance,), End.FAILED)
+        if at is None or at >= now or self._machines[instance].end_by(now) is not None:
+            self._end_machines((instance,), End.FAILED)
         else:
-            self.end(instance, Instant(int(at)), End.FAILED)
+            self.end_instance(instance, Instant(int(at)), End.FAILED)
 
     @property
     def now(self) -> Instant:
@@ -153,23 +163,25 @@ class SimulatedProvider:
         """
         return self._machines[instance].evicted_at
 
-    def end(self, instance: str, at: Instant, end: End) -> None:
+    def end_instance(self, instance: str, at: Instant, end: End) -> None:
         """Takes up a recorded end."""
         self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
         self._said = None
 
     def notices(self) -> tuple[Notice, ...]:
         """Returns all notices; the same tuple for as long as nothing changes."""
-        return self._say().notices
+        return self._current_snapshot().notices
 
-    def _say(self) -> _Said:
+    def _current_snapshot(self) -> _Snapshot:
         now = self._clock()
-        if self._said is None or not self._said.holds(now):
-            reports = tuple(self._report(name, machine, now) for name, machine in self._machines.items())
-            self._said = _Said(now, self._change_after(now), reports, self._notices(now))
+        if self._said is None or not self._said.is_valid_at(now):
+            reports = tuple(
+                self._report_machine(name, machine, now) for name, machine in self._machines.items()
+            )
+            self._said = _Snapshot(now, self._change_after(now), reports, self._notices_at(now))
         return self._said
 
-    def _notices(self, now: Instant) -> tuple[Notice, ...]:
+    def _notices_at(self, now: Instant) -> tuple[Notice, ...]:
         return tuple(
             Notice(name, machine.token, machine.warned_at, machine.evicted_at)
             for name, machine in self._machines.items()
@@ -180,7 +192,7 @@ class SimulatedProvider:
 
     def next_change(self, after: Instant) -> Instant | None:
         said = self._said
-        return said.until if said is not None and said.holds(after) else self._change_after(after)
+        return said.until if said is not None and said.is_valid_at(after) else self._change_after(after)
 
     def _change_after(self, after: Instant) -> Instant | None:
         moments = (
@@ -192,7 +204,7 @@ class SimulatedProvider:
         )
         return min(moments, default=None)
 
-    def _admit(self, order: Order) -> None:
+    def _check_order(self, order: Order) -> None:
         if order.count < 1:
             raise BadRequest(f"an order of {order.count} instances makes no sense")
         if order.bid is None:
@@ -200,7 +212,7 @@ class SimulatedProvider:
         price = self._trace.price(order.market, self._clock())
         if price is None:
             raise CapacityUnavailable(f"{order.market} is not traded at this time; try another market")
-        if self._of(order.market).cleared_by_bid and price > order.bid:
+        if self._rules_of_market(order.market).cleared_by_bid and price > order.bid:
             raise CapacityUnavailable(
                 f"{order.market} costs {price} and the bid is {order.bid}; bid more or try another market"
             )
@@ -216,46 +228,46 @@ class SimulatedProvider:
             return None
         capacity = self._capacity.spells(market)
         moments = (
-            self._crossing(market, bid, since),
+            self._price_crossing(market, bid, since),
             capacity_ends(capacity, since),
-            self._aged(market, since),
+            self._lifetime_warning(market, since),
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
+    def _price_crossing(self, market: Market, bid: UsdPerHour, since: Instant) -> Instant | None:
         """Returns the time of the first price above the bid after ``since``."""
-        if not self._of(market).cleared_by_bid:
+        if not self._rules_of_market(market).cleared_by_bid:
             return None
         series = self._trace.series(market)
         first = int(np.searchsorted(series.times, since, side="right"))
         above = np.flatnonzero(series.prices[first:] > bid)
         return Instant(int(series.times[first + int(above[0])])) if len(above) else None
 
-    def _of(self, market: Market) -> MarketRules:
+    def _rules_of_market(self, market: Market) -> MarketRules:
         return self._rules.get(market, self._common)
 
-    def _aged(self, market: Market, since: Instant) -> Instant | None:
+    def _lifetime_warning(self, market: Market, since: Instant) -> Instant | None:
         """Returns when the provider warns a machine so that it ends at its maximum lifetime."""
-        rules = self._of(market)
+        rules = self._rules_of_market(market)
         if rules.max_lifetime_s is None:
             return None
         return Instant(since + self._boot_s + rules.max_lifetime_s - rules.notice_s)
 
-    def _report(self, name: str, machine: _Machine, now: Instant) -> Report:
-        ended = machine.ended(now)
+    def _report_machine(self, name: str, machine: _Machine, now: Instant) -> Report:
+        ended = machine.end_by(now)
         ran = machine.runs_from <= now and (ended is None or machine.runs_from < ended[0])
         running_at = machine.runs_from if ran else None
         if ended is not None:
-            return Report(name, machine.token, Standing.ENDED, running_at, *ended)
-        standing = Standing.RUNNING if ran else Standing.PENDING
+            return Report(name, machine.token, InstanceStatus.ENDED, running_at, *ended)
+        standing = InstanceStatus.RUNNING if ran else InstanceStatus.PENDING
         return Report(name, machine.token, standing, running_at)
 
-    def _finish(self, instances: Sequence[str], end: End) -> None:
+    def _end_machines(self, instances: Sequence[str], end: End) -> None:
         now = self._clock()
         known = [name for name in instances if name in self._machines]
         for name in known:
-            if self._machines[name].ended(now) is None:
-                self.end(name, now, end)
+            if self._machines[name].end_by(now) is None:
+                self.end_instance(name, now, end)
         if unknown := [name for name in instances if name not in known]:
             raise InstanceNotFound(f"no such instance: {', '.join(unknown)}")
 

@@ -253,7 +253,7 @@ class RunStore:
         """Returns the newest run of job ``name``, if it was never closed."""
         found = (Run(path.parent) for path in sorted((self._jobs / name).glob("*/ledger.db"), reverse=True))
         newest = next((run for run in found if run.has_entries()), None)
-        return newest if newest is not None and newest.fold_state().closed is None else None
+        return newest if newest is not None and newest.fold_state().ending.closed is None else None
 
     def create_run(self, name: str) -> Run:
         """Creates an empty run of the job. Its id is the moment it was made, UTC, to the second.
@@ -309,7 +309,7 @@ def replay_runs() -> RunStore:
 
 @contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
-    """Holds ``lock_job`` alone. Raises JobLocked, with its folder's name, where another process does."""
+    """Holds ``lock`` alone. Raises JobLocked, with its folder's name, where another process does."""
     until = stopwatch() + _LOOKS_TAKE_S
     while True:
         with _open_lock(lock) as file:
@@ -330,7 +330,7 @@ def _open_lock(lock: Path) -> IO[str]:
 
 
 def _is_still(file: IO[str], lock: Path) -> bool:
-    """Tells whether ``file`` is still what ``lock_job`` names: its last holder may have removed it."""
+    """Tells whether ``file`` is still what ``lock`` names: its last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), lock.stat())
     except FileNotFoundError:

@@ -48,12 +48,12 @@ def summary_of(run: Run) -> RunSummary:
 
 
 def keep_summary(run: Run, state: State) -> None:
-    """Stores the summary of a run that has just ended as ``fold_state``, so that its ledger need not be
+    """Stores the summary of a run that has just ended as ``state``, so that its ledger need not be
     folded.
     """
     from spotctl.report.summarize import summarize
 
-    if state.closed is None:
+    if state.ending.closed is None:
         return
     with suppress(SpotctlError):  # the run has ended all the same: the next command reports the error
         stamp = _ledger_stamp(run)
@@ -67,7 +67,7 @@ def fold_summary(run: Run) -> RunSummary:
     stamp = _ledger_stamp(run)
     state, began = run.fold_state(), run.began_at()
     summary = summarize(state, began, run_status(run, state))
-    if state.closed is not None:
+    if state.ending.closed is not None:
         _store_summary(run, summary, stamp)
     return summary
 
@@ -111,14 +111,14 @@ def waited_s(wait: RecordedStall) -> float:
 
 def run_state(run: Run, state: State) -> str:
     """Returns one word for what became of the run, or what it is doing."""
-    if state.closed is not None:
-        return state.closed.outcome.value
+    if state.ending.closed is not None:
+        return state.ending.closed.outcome.value
     return state.phase.value if run.is_live() else UNATTENDED
 
 
 def lease_ends(run: Run, state: State) -> Instant | None:
     """Returns when machines that no process drives end themselves, or did; None where one drives them."""
-    if state.closed is not None or run.is_live():
+    if state.ending.closed is not None or run.is_live():
         return None
     from agileml.node.hosts.nominal_time import lapses_at  # only for runs that were left
 
@@ -128,7 +128,11 @@ def lease_ends(run: Run, state: State) -> Instant | None:
 
 def died_of(run: Run, state: State) -> str | None:
     """Returns why the processes of a failed run died."""
-    return run.died_of() if state.closed is not None and state.closed.outcome.value == "failed" else None
+    return (
+        run.died_of()
+        if state.ending.closed is not None and state.ending.closed.outcome.value == "failed"
+        else None
+    )
 
 
 def _ledger_stamp(run: Run) -> list[int]:

@@ -60,10 +60,10 @@ def run_baselines(state: State) -> Baselines | None:
 
     Machines on demand are as fast as nominal, or as the run's own machines where those were faster.
     """
-    started, terms = state.training_started_at, state.terms
-    over = state.training_over_at or state.now
+    started, terms = state.training.training_started_at, state.terms
+    over = state.training.training_over_at or state.now
     lasted = 0 if started is None else over - started
-    if state.work_done <= 0 or lasted <= 0 or not state.worked:
+    if state.work_done <= 0 or lasted <= 0 or not state.training.worked:
         return None
     speeds = state.machine_speeds()
     scaling = (
@@ -71,8 +71,8 @@ def run_baselines(state: State) -> Baselines | None:
         if state.trusted_measurements is None
         else state.trusted_measurements.fit_scaling(terms.scaling)
     )
-    machines = max(1.0, sum(state.worked.values()) / lasted)
-    alone = sum(seconds * speeds[kind] for kind, seconds in state.worked.items())
+    machines = max(1.0, sum(state.training.worked.values()) / lasted)
+    alone = sum(seconds * speeds[kind] for kind, seconds in state.training.worked.items())
     pace = state.work_done / (alone * scaling.efficiency(machines))
     work = state.work_done / max(1.0, pace)
     return find_baselines(terms, speeds, scaling, work, over - terms.start, pace=pace)

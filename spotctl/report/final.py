@@ -50,7 +50,7 @@ def final_object(
 
     ``died_of``: why processes of its machines died over and over, which matters where the job failed.
     """
-    closed = state.closed
+    closed = state.ending.closed
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
     money = build_account(state)
@@ -72,15 +72,15 @@ def final_object(
         "ended_at_latest": state.end_time_unknown,
         "work_done": round(state.work_done, 3),
         "engine": state.terms.engine.kind,
-        "clocks": state.clock,
-        "resumed_from": state.resumed_from,
+        "clocks": state.training.clock,
+        "resumed_from": state.recovery.resumed_from,
         "checkpoint": checkpoint_document(state),
         "objective": None,
         "not_scored": None,
-        "last_reported": state.objective,
+        "last_reported": state.training.objective,
         "wall_seconds": round(wall_s, 3),
         "sim_seconds": ended - state.terms.start,
-        "held_seconds": round(sum(state.held.values()), 3),
+        "held_seconds": round(sum(state.interruptions.held.values()), 3),
         "cost": cost_document(money),
         "baseline": _headline_document(money),
         "baselines": baselines_document(money.baselines, money),
@@ -91,19 +91,19 @@ def final_object(
         "outcome": {"cost": format_micros(money.spending.total), "seconds": took_s(state)},
         "why_not_as_planned": why_it_differs(state, money),
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
-        "evictions": state.evicted_allocations,
+        "evictions": state.recovery.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in list_evictions(state)),
-        "failures": state.failures,
-        "clocks_redone": state.clocks_redone,
+        "failures": state.recovery.failures,
+        "clocks_redone": state.training.clocks_redone,
         "seconds_redone": seconds_redone(state),
-        "restarts": state.restarts,
-        "stage_transitions": state.stage_transitions,
-        "decisions": state.decisions,
+        "restarts": state.recovery.restarts,
+        "stage_transitions": state.training.stage_transitions,
+        "decisions": state.deciding.decisions,
         "measured": None
         if state.trusted_measurements is None
         else _measured_document(state, state.trusted_measurements),
         "instances_left": left,
-        "model": state.model,
+        "model": state.ending.model,
         "ledger": str(ledger),
     }
 
@@ -205,12 +205,12 @@ def _measured_document(state: State, measured: MeasuredScaling) -> dict[str, Any
 
 def seconds_redone(state: State) -> int | None:
     """Returns how long a program ran in vain; None for an elastic job, which counts clocks instead."""
-    return state.seconds_redone if state.terms.engine.relies_on_checkpoints else None
+    return state.programs.seconds_redone if state.terms.engine.relies_on_checkpoints else None
 
 
 def checkpoint_document(state: State) -> dict[str, Any] | None:
     """Returns the newest state that an elastic job has stored; None where there is none."""
-    if state.checkpoint is None:
+    if state.recovery.checkpoint is None:
         return None
-    clock, folder = state.checkpoint
+    clock, folder = state.recovery.checkpoint
     return {"clock": clock, "folder": folder}

@@ -108,7 +108,7 @@ def work_possible(state: State) -> float:
 
 def _no_savings_reason(state: State, baselines: Baselines | None) -> str | None:
     """Returns why savings are not given: only finished work could have cost less."""
-    closed = state.closed
+    closed = state.ending.closed
     if closed is None:
         return "it has not ended"
     if closed.outcome is RunOutcome.FAILED:
@@ -123,7 +123,7 @@ def ended_at(state: State) -> Instant:
 
     The run may be closed later, if no process was there.
     """
-    if state.training_over_at is None:
+    if state.training.training_over_at is None:
         return state.now
     ends = (instance.ended_at for instance in state.ended_instances())
-    return Instant(max([state.training_over_at, *(at for at in ends if at is not None)]))
+    return Instant(max([state.training.training_over_at, *(at for at in ends if at is not None)]))

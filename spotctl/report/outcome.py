@@ -17,7 +17,7 @@ _NOTEWORTHY: Final = 0.1
 
 def took_s(state: State) -> int:
     """Returns seconds from the start to the end of the work; if it was never done, to the machines' end."""
-    over = ended_at(state) if state.training_over_at is None else state.training_over_at
+    over = ended_at(state) if state.training.training_over_at is None else state.training.training_over_at
     return over - state.terms.start
 
 
@@ -47,7 +47,7 @@ def _relative_gap(actual: float, planned: float) -> float:
 
 
 def _explain_evictions(state: State, plan: Expectation) -> Iterator[str]:
-    actual, planned = state.evicted_allocations, plan.evictions
+    actual, planned = state.recovery.evicted_allocations, plan.evictions
     if abs(actual - planned) >= 1:
         more = "more" if actual > planned else "fewer"
         yield f"{actual} {'eviction' if actual == 1 else 'evictions'}, {more} than the {planned:.1f} expected"
@@ -90,21 +90,24 @@ def _explain_refusals(state: State) -> Iterator[str]:
 
 
 def _explain_redone_work(state: State) -> Iterator[str]:
-    if state.clocks_redone:
+    if state.training.clocks_redone:
         steps = state.terms.engine.unit
-        yield f"{state.clocks_redone} {steps}{'s' if state.clocks_redone > 1 else ''} computed twice"
-    if state.seconds_redone:
-        yield f"its program ran {state.seconds_redone / 60:.0f} minutes for nothing and began again"
+        yield (
+            f"{state.training.clocks_redone} {steps}{'s' if state.training.clocks_redone > 1 else ''} "
+            "computed twice"
+        )
+    if state.programs.seconds_redone:
+        yield f"its program ran {state.programs.seconds_redone / 60:.0f} minutes for nothing and began again"
 
 
 def _explain_machines(state: State, plan: Expectation) -> Iterator[str]:
-    started = state.training_started_at
-    lasted = 0 if started is None else (state.training_over_at or state.now) - started
-    mean = sum(state.worked.values()) / lasted if lasted else 0.0
+    started = state.training.training_started_at
+    lasted = 0 if started is None else (state.training.training_over_at or state.now) - started
+    mean = sum(state.training.worked.values()) / lasted if lasted else 0.0
     if lasted and abs(mean - plan.machines) >= 1 and _relative_gap(mean, plan.machines) > _NOTEWORTHY:
         yield f"{mean:.1f} machines worked on average, not {plan.machines}"
 
 
 def _explain_downtime(state: State) -> Iterator[str]:
-    if state.away is not None:
+    if state.interruptions.away is not None:
         yield "spotctl was away for a while"

@@ -28,15 +28,15 @@ def status_document(
         "job": state.terms.job,
         "run": state.terms.run,
         "state": standing,
-        "exit_code": None if state.closed is None else state.closed.exit_code,
+        "exit_code": None if state.ending.closed is None else state.ending.closed.exit_code,
         "died_of": died_of,
         "as_of": format_instant(state.now),
-        "stage": state.stage,
-        "clock": state.clock,
+        "stage": state.training.stage,
+        "clock": state.training.clock,
         "clocks": state.terms.stop.clocks,
-        "resumed_from": state.resumed_from,
+        "resumed_from": state.recovery.resumed_from,
         "checkpoint": checkpoint_document(state),
-        "objective": state.objective,
+        "objective": state.training.objective,
         "footprint": [
             _allocation_document(state, name) for name in state.allocations if _has_machines(state, name)
         ],
@@ -45,15 +45,17 @@ def status_document(
         "savings_fraction": None if money.savings is None else round(money.savings, 6),
         "no_savings_reason": money.no_savings_reason,
         "not_comparable": money.not_comparable,
-        "evictions": state.evicted_allocations,
+        "evictions": state.recovery.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in list_evictions(state)),
-        "failures": state.failures,
-        "clocks_redone": state.clocks_redone,
+        "failures": state.recovery.failures,
+        "clocks_redone": state.training.clocks_redone,
         "seconds_redone": seconds_redone(state),
-        "restarts": state.restarts,
+        "restarts": state.recovery.restarts,
         "waits": list(waits),
-        "last_decision": None if state.last_decision is None else state.last_decision.why,
-        "next_decision": _format_optional(state.decide_from if state.closed is None else None),
+        "last_decision": None if state.deciding.last_decision is None else state.deciding.last_decision.why,
+        "next_decision": _format_optional(
+            state.deciding.decide_from if state.ending.closed is None else None
+        ),
         "ledger": str(ledger),
     }
 
@@ -66,7 +68,7 @@ def progress_unit(terms: RunSpec) -> str:
 def describe_progress(state: State) -> str:
     """Returns "clock 3 of 40"; for a command "step 3 of 40"."""
     total = state.terms.stop.clocks
-    return f"{progress_unit(state.terms)} {state.clock}" + ("" if total is None else f" of {total}")
+    return f"{progress_unit(state.terms)} {state.training.clock}" + ("" if total is None else f" of {total}")
 
 
 def _has_machines(state: State, name: str) -> bool:

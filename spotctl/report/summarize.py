@@ -24,13 +24,13 @@ def summarize(state: State, began: float, status: Mapping[str, Any]) -> RunSumma
         job=state.terms.job,
         run=state.terms.run,
         began=began,
-        outcome=None if state.closed is None else state.closed.outcome.value,
+        outcome=None if state.ending.closed is None else state.ending.closed.outcome.value,
         markets=tuple(_sum_by_market(state, money.bills)),
         as_fast=None if found is None or found.as_fast is None else found.as_fast.cost,
         cheapest=None if found is None else found.cheapest.cost,
         no_savings_reason=money.no_savings_reason,
-        clocks_redone=state.clocks_redone,
-        seconds_redone=state.seconds_redone,
+        clocks_redone=state.training.clocks_redone,
+        seconds_redone=state.programs.seconds_redone,
         progress=describe_progress(state),
         status=status,
     )
@@ -54,7 +54,7 @@ def _sum_by_market(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[Ma
             else:
                 held = "free_s" if charge.refunded else "paid_s"
                 add(bill.market, spot=charge.amount, refunded=charge.refunded, **{held: seconds})
-    for fetched in state.fetched:
+    for fetched in state.programs.fetched:
         add(fetched.here, egress=fetched.owed)
     for eviction in list_evictions(state):
         add(eviction.market, evictions=1, evicted=eviction.machines)

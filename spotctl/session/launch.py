@@ -30,7 +30,7 @@ from spotctl.session.open import create_run as begin_run
 from spotctl.session.open import has_begun, reopen_run, runs_of, settings_of, undriven_now
 from spotctl.session.stop_signals import StopSignals
 from spotctl.timesource import PacedTime, VirtualTime, sleep, wall_clock
-from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.handle import WorldHandle
 
 _FOLLOW_EVERY_S = 0.2
 
@@ -137,7 +137,7 @@ def end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedR
 def _end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedRun | None:
     runs = RunStore(run.folder.parents[2])
     state = run.fold_state()
-    if state.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
+    if state.ending.closed is not None and (run.is_live() or is_held(run.scoring_lock)):
         run.leave_request(ask)  # the run has ended, but the scoring of its model has not
     _refuse_ended(run, state)
     run.leave_request(ask)
@@ -147,7 +147,7 @@ def _end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> Finished
             if not run.ledger_path.exists():  # the process that was asked has removed it
                 raise forgotten
             state = run.fold_state()
-            if state.closed is not None:
+            if state.ending.closed is not None:
                 return None  # the process that was asked has closed it already
             if not has_begun(run):
                 run.discard()
@@ -267,12 +267,12 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
 
 
 def _refuse_ended(run: Run, state: State) -> None:
-    if state.closed is not None:
-        raise NothingToDo(f"{run.name} has ended: {state.closed.why}")
+    if state.ending.closed is not None:
+        raise NothingToDo(f"{run.name} has ended: {state.ending.closed.why}")
 
 
 def _drive_world(
-    state: State, built: BuiltWorld, ledger: Ledger, observer: LaunchObserver, run: Run, signals: StopSignals
+    state: State, built: WorldHandle, ledger: Ledger, observer: LaunchObserver, run: Run, signals: StopSignals
 ) -> FinishedRun:
     began = wall_clock()
     try:

@@ -22,8 +22,8 @@ from spotctl.timesource import TimeSource, wall_clock
 
 if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
     from spotctl.records.ledger import Ledger
-    from spotctl.worlds.built import BuiltWorld
-    from spotctl.worlds.world import Asks
+    from spotctl.worlds.handle import WorldHandle
+    from spotctl.worlds.world import RequestSource
 
 
 class RunObserver(Protocol):
@@ -46,7 +46,7 @@ class RecordedRun:
     entries: tuple[e.Entry, ...] = ()
     """What the ledger held when it was opened again; empty for a new one."""
 
-    def build_world(self, asks: Asks, time: TimeSource) -> BuiltWorld:
+    def build_world(self, asks: RequestSource, time: TimeSource) -> WorldHandle:
         """Builds the world of a new run. Raises UsageError where the job cannot work here."""
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import replay_world
@@ -59,11 +59,13 @@ class RecordedRun:
     def prepare(self) -> None:
         """Finishes what a killed process had not prepared: input that is not cut yet, say."""
         if self.settings.world is WorldKind.LOCAL:
-            from spotctl.worlds.local import prepare
+            from spotctl.worlds.local import prepare_run
 
-            prepare(self.settings, self.resolved, self.run)
+            prepare_run(self.settings, self.resolved, self.run)
 
-    def build_resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+    def build_resumed_world(
+        self, asks: RequestSource, time: TimeSource, down: e.ControllerDown
+    ) -> WorldHandle:
         """Builds the world of a resumed run; commands on record without an answer are executed again."""
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import resumed_replay_world

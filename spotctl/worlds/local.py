@@ -20,20 +20,20 @@ from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.engines.agileml import REPORTED_FACTS
 from spotctl.engines.base import Training, repeat_commands
-from spotctl.engines.paired import ShadowedTraining
 from spotctl.engines.registry import EngineAdapter, adapt_engine
+from spotctl.engines.shadowed import ShadowedTraining
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
 from spotctl.job.resolve import ResolvedJob
 from spotctl.job.settings import Settings
-from spotctl.providers.base import Standing
+from spotctl.providers.base import InstanceStatus
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.run import Run
 from spotctl.timesource import TimeSource, wall_clock
-from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.replay import restore
-from spotctl.worlds.world import Asks, TraceWorld
+from spotctl.worlds.handle import WorldHandle
+from spotctl.worlds.replay import restore_market
+from spotctl.worlds.world import RequestSource, TraceWorld
 
 
 class _AskedToEnd(BaseException):
@@ -41,8 +41,8 @@ class _AskedToEnd(BaseException):
 
 
 def local_world(
-    settings: Settings, resolved: ResolvedJob, run: Run, asks: Asks, time: TimeSource
-) -> BuiltWorld:
+    settings: Settings, resolved: ResolvedJob, run: Run, asks: RequestSource, time: TimeSource
+) -> WorldHandle:
     """Builds the world of a new run.
 
     Raises UsageError where the job cannot work on this machine, Interrupted where a user asks it to end
@@ -57,10 +57,10 @@ def local_world(
         adapt_engine(settings, resolved.terms, run).prepare(check)
     except _AskedToEnd:
         raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
-    return _Parts.of(settings, resolved, run, asks, time, on_record=()).built()
+    return _LocalParts.assemble(settings, resolved, run, asks, time, on_record=()).build_handle()
 
 
-def prepare(settings: Settings, resolved: ResolvedJob, run: Run) -> None:
+def prepare_run(settings: Settings, resolved: ResolvedJob, run: Run) -> None:
     """Prepares a run whose process was killed before it had done so. Raises UsageError where that fails."""
     engine = adapt_engine(settings, resolved.terms, run)
     if not engine.is_prepared:
@@ -71,29 +71,29 @@ def resumed_local_world(
     settings: Settings,
     resolved: ResolvedJob,
     run: Run,
-    asks: Asks,
+    asks: RequestSource,
     time: TimeSource,
     state: State,
     entries: Sequence[e.Entry],
     down: e.ControllerDown,
-) -> BuiltWorld:
+) -> WorldHandle:
     """Builds the world of a run that goes on where its ledger ends; on ``time`` it is ``down.until`` now."""
-    prepare(settings, resolved, run)
+    prepare_run(settings, resolved, run)
     engine = adapt_engine(settings, resolved.terms, run)
-    absence = Absence.of(run, down, settings.speed)
-    parts = _Parts.of(settings, resolved, run, asks, time, entries)
-    restore(parts.market, state)
+    absence = Absence.from_clock(run, down, settings.speed)
+    parts = _LocalParts.assemble(settings, resolved, run, asks, time, entries)
+    restore_market(parts.market, state)
     seen = last_seen(run, parts.host, state, absence)
     recorded = {name for name in seen if parts.host.ended_at(name) is not None}
     released = {instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING}
-    end_as_seen(parts.market, seen, recorded, released)
+    end_dead_machines(parts.market, seen, recorded, released)
     repeat_commands(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
-        down = replace(down, over_at=absence.at(engine.finished_at()))
+        down = replace(down, over_at=absence.nominal_at(engine.finished_at()))
     down = replace(down, lapsed_at=absence.lapse_among(seen.values()))
     parts.world.resume(state, entries, down)
-    return parts.built()
+    return parts.build_handle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +108,27 @@ class Absence:
     """When the lease of the machines ran out, in nominal time."""
 
     @classmethod
-    def of(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
+    def from_clock(cls, run: Run, down: e.ControllerDown, speed: float) -> Absence:
         """Reads the run's clock. Call it before a process drives the run again."""
         real, clock = wall_clock(), NominalClock.open_clock(run.training_folder)
         if clock is None:
             return cls(down, float(down.until), real, speed)
         return cls(down, clock.undriven_at(real), real, speed, clock.lapses_at())
 
-    def at(self, real: float | None) -> Instant | None:
+    def nominal_at(self, real: float | None) -> Instant | None:
         """Returns the nominal time at ``real`` (seconds since the epoch), within the absence."""
         if real is None:
             return None
-        return self.within(self.nominal - (self.real - real) * self.speed)
+        return self.clamp_to_absence(self.nominal - (self.real - real) * self.speed)
 
     def lapse_among(self, ends: Iterable[Instant]) -> Instant | None:
         """Returns when the lease ran out, where a machine is among those that ended then; else None."""
         if self.lapses_at > self.down.until:
             return None
-        lapsed = self.within(self.lapses_at)
+        lapsed = self.clamp_to_absence(self.lapses_at)
         return next((end for end in ends if abs(end - lapsed) <= 1), None)
 
-    def within(self, nominal: float) -> Instant:
+    def clamp_to_absence(self, nominal: float) -> Instant:
         """Returns a nominal time, clamped to the absence."""
         return Instant(int(min(max(self.down.at, nominal), self.down.until)))
 
@@ -146,13 +146,13 @@ def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapp
             ended = host.ended_at(instance.name)
             written = [journal, *(run.machines_folder / instance.name).rglob("*")]
             newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
-            at = absence.at(newest) if ended is None else absence.within(ended)
+            at = absence.nominal_at(newest) if ended is None else absence.clamp_to_absence(ended)
             assert at is not None
             seen[instance.name] = at
     return seen
 
 
-def end_as_seen(
+def end_dead_machines(
     market: SimulatedProvider,
     seen: Mapping[str, Instant],
     recorded: Container[str] = (),
@@ -169,12 +169,12 @@ def end_as_seen(
         if name not in seen:
             continue
         before = taken_at is not None and name in recorded and seen[name] < taken_at
-        if report.standing is not Standing.ENDED or before:
-            market.end(name, seen[name], End.RELEASED if name in released else End.FAILED)
+        if report.standing is not InstanceStatus.ENDED or before:
+            market.end_instance(name, seen[name], End.RELEASED if name in released else End.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _LocalParts:
     market: SimulatedProvider
     engine: EngineAdapter
     host: LocalHost
@@ -184,15 +184,15 @@ class _Parts:
     clock: ClockDriver
 
     @classmethod
-    def of(
+    def assemble(
         cls,
         settings: Settings,
         resolved: ResolvedJob,
         run: Run,
-        asks: Asks,
+        asks: RequestSource,
         time: TimeSource,
         on_record: Sequence[e.Entry],
-    ) -> _Parts:
+    ) -> _LocalParts:
         terms = resolved.terms
         engine = adapt_engine(settings, terms, run)
         host = engine.machine_host()
@@ -203,15 +203,15 @@ class _Parts:
         market = SimulatedProvider(
             resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
         )
-        training = _training(settings, engine, terms, host, on_record)
+        training = _build_training(settings, engine, terms, host, on_record)
         provider = LocalProvider(market, host)
         world = TraceWorld(time, resolved.trace, provider, training, asks, terms)
         return cls(market, engine, host, training, world, time, clock)
 
-    def built(self) -> BuiltWorld:
+    def build_handle(self) -> WorldHandle:
         def close() -> None:
             try:
-                take_away(self.training, self.host)
+                end_training(self.training, self.host)
             finally:
                 stop_driving()
 
@@ -219,7 +219,7 @@ class _Parts:
             self.time.remove_follower(self.clock)
             self.clock.close()
 
-        return BuiltWorld(
+        return WorldHandle(
             self.world,
             close=close,
             abandon=close,
@@ -228,7 +228,7 @@ class _Parts:
         )
 
 
-def take_away(training: Training, host: LocalHost) -> None:
+def end_training(training: Training, host: LocalHost) -> None:
     """Ends the training and all machines; the machines also where the first raises, as on a full disk."""
     try:
         training.close()
@@ -236,7 +236,7 @@ def take_away(training: Training, host: LocalHost) -> None:
         host.kill_all()
 
 
-def _training(
+def _build_training(
     settings: Settings, engine: EngineAdapter, terms: RunSpec, host: LocalHost, on_record: Sequence[e.Entry]
 ) -> Training:
     """Builds the training.

@@ -10,13 +10,13 @@ from pricing_data.model.billing import End
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.providers.base import Notice, Provider, Report, Standing
+from spotctl.providers.base import InstanceStatus, Notice, Provider, Report
 
 K = TypeVar("K", bound=Any)
 
 
-class Watch:
-    """Remembers which facts it has given; ``facts`` returns the others, once.
+class ProviderDiff:
+    """Remembers which facts it has given; ``new_facts`` returns the others, once.
 
     Providers are eventually consistent: an instance that is not listed yet may still appear.
     """
@@ -28,7 +28,7 @@ class Watch:
         self._heard: tuple[tuple[Report, ...], tuple[Notice, ...]] = ((), ())
 
     @classmethod
-    def resumed(cls, state: State) -> Watch:
+    def from_state(cls, state: State) -> ProviderDiff:
         """Returns a diff that counts everything the ledger holds as given."""
         watch = cls()
         for instance in state.instances.values():
@@ -40,59 +40,65 @@ class Watch:
                 watch._ended.add(instance.name)
         return watch
 
-    def facts(self, provider: Provider) -> tuple[e.Fact, ...]:
+    def new_facts(self, provider: Provider) -> tuple[e.Fact, ...]:
         """Returns news in the order it happened; at one moment: running, then warned, then ended."""
         reports, notices = provider.describe(), provider.notices()
         if reports is self._heard[0] and notices is self._heard[1]:
             return ()  # identity, not equality: providers return the same object while nothing changes
         self._heard = (reports, notices)
-        news: list[e.Fact] = [*self._starts(reports), *self._warnings(notices), *self._ends(reports)]
+        news: list[e.Fact] = [
+            *self._new_starts(reports),
+            *self._new_warnings(notices),
+            *self._new_ends(reports),
+        ]
         return tuple(sorted(news, key=lambda fact: fact.at))
 
-    def _starts(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
+    def _new_starts(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
         new = [
             (report.running_at, report.token, report.instance)
             for report in reports
             if report.running_at is not None and report.instance not in self._running
         ]
-        for (at, _), names in _together(new):
+        for (at, _), names in _group_instances(new):
             self._running.update(names)
             yield e.InstancesRunning(at, names)
 
-    def _warnings(self, notices: Iterable[Notice]) -> Iterator[e.Fact]:
+    def _new_warnings(self, notices: Iterable[Notice]) -> Iterator[e.Fact]:
         new = [
             (n.at, (n.ends_at, n.token), n.instance)
             for n in notices
             if n.instance not in self._warned and n.instance not in self._ended
         ]
-        for (at, (ends_at, _)), names in _together(new):
+        for (at, (ends_at, _)), names in _group_instances(new):
             self._warned.update(names)
             yield e.EvictionWarned(at, names, ends_at)
 
-    def _ends(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
+    def _new_ends(self, reports: Iterable[Report]) -> Iterator[e.Fact]:
         new = [
-            (_known(report.ended_at), (report.token, _reason(report.end)), report.instance)
+            (_required_time(report.ended_at), (report.token, _required_reason(report.end)), report.instance)
             for report in reports
-            if report.standing is Standing.ENDED and report.instance not in self._ended
+            if report.standing is InstanceStatus.ENDED and report.instance not in self._ended
         ]
-        for (at, (_, end)), names in _together(new):
+        for (at, (_, end)), names in _group_instances(new):
             self._ended.update(names)
             yield e.InstancesEnded(at, names, end)
 
 
-def _together(news: Iterable[tuple[Instant, K, str]]) -> Iterator[tuple[tuple[Instant, K], tuple[str, ...]]]:
+def _group_instances(
+    news: Iterable[tuple[Instant, K, str]],
+) -> Iterator[tuple[tuple[Instant, K], tuple[str, ...]]]:
     """Groups instances to which the same happened at the same moment; yields that moment and what it was."""
     for key, group in groupby(sorted(news, key=lambda item: item[:2]), key=lambda item: item[:2]):
         yield key, tuple(name for _, _, name in group)
 
 
-def _known(at: Instant | None) -> Instant:
+def _required_time(at: Instant | None) -> Instant:
     if at is None:
         raise ValueError("an instance is reported as ended without a time")
     return at
 
 
-def _reason(end: End | None) -> End:
+def _required_reason(end: End | None) -> End:
     if end is None:
         raise ValueError("an instance is reported as ended without a reason")
     return end

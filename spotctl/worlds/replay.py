@@ -8,46 +8,46 @@ from math import ceil
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.engines.base import repeat_commands
-from spotctl.engines.paired import ReplayedFacts
+from spotctl.engines.shadowed import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
 from spotctl.job.resolve import ResolvedJob
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.timesource import TimeSource, VirtualTime
-from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.world import Asks, TraceWorld
+from spotctl.worlds.handle import WorldHandle
+from spotctl.worlds.world import RequestSource, TraceWorld
 
 
-def replay_world(resolved: ResolvedJob, asks: Asks, time: TimeSource | None = None) -> BuiltWorld:
+def replay_world(resolved: ResolvedJob, asks: RequestSource, time: TimeSource | None = None) -> WorldHandle:
     """Builds a world that starts no process. ``time``: virtual where none is given; then a run takes no real
     time either.
     """
     time = VirtualTime(resolved.terms.start) if time is None else time
-    provider = _provider(resolved, time)
-    return _built(
+    provider = _build_provider(resolved, time)
+    return _build_handle(
         TraceWorld(time, resolved.trace, provider, simulate_training(resolved.terms), asks, resolved.terms)
     )
 
 
 def resumed_replay_world(
     resolved: ResolvedJob,
-    asks: Asks,
+    asks: RequestSource,
     time: TimeSource,
     state: State,
     entries: Sequence[e.Entry],
     down: e.ControllerDown,
-) -> BuiltWorld:
+) -> WorldHandle:
     """Builds the world of a replay that goes on where its ledger ends."""
-    provider = _provider(resolved, time)
-    restore(provider, state)
+    provider = _build_provider(resolved, time)
+    restore_market(provider, state)
     training = ReplayedFacts(simulate_training(resolved.terms), entries)
     repeat_commands(training, entries)
     world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
     world.resume(state, entries, down)
-    return _built(world)
+    return _build_handle(world)
 
 
-def restore(market: SimulatedProvider, state: State) -> None:
+def restore_market(market: SimulatedProvider, state: State) -> None:
     """Restores the market's side of what is on record: what was granted, and what has ended."""
     for allocation in state.allocations.values():
         if not allocation.instances:
@@ -61,13 +61,13 @@ def restore(market: SimulatedProvider, state: State) -> None:
             cores,
             allocation.reliable,
         )
-        market.restore(order, allocation.requested_at)
+        market.restore_order(order, allocation.requested_at)
         for instance in state.instances_of(allocation.name):
             if instance.ended_at is not None and instance.end is not None:
-                market.end(instance.name, instance.ended_at, instance.end)
+                market.end_instance(instance.name, instance.ended_at, instance.end)
 
 
-def _provider(resolved: ResolvedJob, time: TimeSource) -> SimulatedProvider:
+def _build_provider(resolved: ResolvedJob, time: TimeSource) -> SimulatedProvider:
     terms = resolved.terms
     return SimulatedProvider(
         resolved.trace,
@@ -79,8 +79,8 @@ def _provider(resolved: ResolvedJob, time: TimeSource) -> SimulatedProvider:
     )
 
 
-def _built(world: TraceWorld) -> BuiltWorld:
-    return BuiltWorld(
+def _build_handle(world: TraceWorld) -> WorldHandle:
+    return WorldHandle(
         world,
         close=world.close,
         abandon=world.close,

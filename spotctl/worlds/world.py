@@ -23,9 +23,9 @@ from spotctl.engines.base import Training, commands_to_training
 from spotctl.errors import InstanceNotFound
 from spotctl.providers.base import Order, Provider
 from spotctl.timesource import Effect, TimeSource
-from spotctl.worlds.provider_diff import Watch
+from spotctl.worlds.provider_diff import ProviderDiff
 
-Asks = Callable[[], tuple[e.UserRequest, ...]]
+RequestSource = Callable[[], tuple[e.UserRequest, ...]]
 
 
 class TraceWorld:
@@ -37,7 +37,7 @@ class TraceWorld:
         trace: PriceHistory,
         provider: Provider,
         training: Training,
-        asks: Asks,
+        asks: RequestSource,
         terms: RunSpec,
     ) -> None:
         self._time = time
@@ -47,8 +47,8 @@ class TraceWorld:
         self._provider = provider
         self._training = training
         self._asks = asks
-        self._watch = Watch()
-        self._ready: deque[e.Fact] = deque(_opening(trace, self._markets, time.now))
+        self._watch = ProviderDiff()
+        self._ready: deque[e.Fact] = deque(_opening_prices(trace, self._markets, time.now))
         self._prices = _PriceFeed(trace, dict.fromkeys(self._markets, time.now))
         self._alarm: Instant | None = None
         self._tells = count(1)
@@ -63,40 +63,40 @@ class TraceWorld:
         self._ready.clear()
         told = {entry.market for entry in entries if isinstance(entry, e.PriceChanged)}
         untold = [market for market in self._markets if market not in told]
-        self._ready.extend(_opening(self._trace, untold, state.terms.start))
+        self._ready.extend(_opening_prices(self._trace, untold, state.terms.start))
         self._prices = _PriceFeed(self._trace, {m: _last_step(state, m) for m in self._markets})
-        self._watch = Watch.resumed(state)
-        self._alarm = state.alarm
+        self._watch = ProviderDiff.from_state(state)
+        self._alarm = state.deciding.alarm
         self._tells = count(1 + len(commands_to_training(entries)))
         self._ready.append(down)
 
     def next_fact(self) -> e.Fact:
         """Returns the next fact; waits, jumps or pauses until there is one."""
-        while not self.look():
-            self._time.advance(self.target(), self._outside, self.pending_effects)
-        return self.take()
+        while not self.has_fact():
+            self._time.advance(self.next_scheduled(), self._poll_outside, self.pending_effects)
+        return self.take_fact()
 
     # ---- in steps, for a caller that moves the time of several worlds ---------------------------
 
-    def look(self) -> bool:
+    def has_fact(self) -> bool:
         """Tells whether there is a fact to take now; never waits."""
         if not self._ready:
-            self._ready.extend(self._news())
+            self._ready.extend(self._gather_facts())
         return bool(self._ready)
 
-    def take(self) -> e.Fact:
-        """Returns the next fact. Raises IndexError where ``look`` says that there is none."""
+    def take_fact(self) -> e.Fact:
+        """Returns the next fact. Raises IndexError where ``has_fact`` says that there is none."""
         return self._ready.popleft()
 
-    def outside(self) -> bool:
+    def has_outside_news(self) -> bool:
         """Tells whether anything unscheduled has happened; never waits."""
-        return self._outside(0.0)
+        return self._poll_outside(0.0)
 
     def pending_effects(self) -> tuple[Effect, ...]:
         """Returns real effects that nominal time may not run past."""
         return self._training.pending_effects()
 
-    def lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
+    def give_lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
         """Tells the job what it may hold from now on."""
         self._ready.append(e.Leased(self._time.now, lease, allowance))
 
@@ -104,10 +104,10 @@ class TraceWorld:
         """Carries out a recorded command. Expected refusals become facts; anything else is a bug."""
         match command:
             case e.Acquire():
-                self._submit(command)
-                self._ready.extend(self._answers())
+                self._submit_order(command)
+                self._ready.extend(self._answers_as_facts())
             case e.Release():
-                self._terminate(command)
+                self._terminate_machines(command)
             case e.WakeAt():
                 self._alarm = command.when
             case e.Decided() | e.StopGivenUp() | e.Close():
@@ -120,12 +120,12 @@ class TraceWorld:
 
     # ---- what happened ----------------------------------------------------------------------
 
-    def _news(self) -> Iterator[e.Fact]:
+    def _gather_facts(self) -> Iterator[e.Fact]:
         now = self._time.now
-        yield from self._prices.until(now)
+        yield from self._prices.take_until(now)
         yield from self._training.take_facts(now)
-        yield from self._answers()
-        yield from self._watch.facts(self._provider)
+        yield from self._answers_as_facts()
+        yield from self._watch.new_facts(self._provider)
         for hold in self._time.take_pauses():
             yield e.Stalled(now, hold.effect.name, round(hold.real_s, 3), hold.done)
         for ask in self._asks():
@@ -134,14 +134,14 @@ class TraceWorld:
             self._alarm = None
             yield e.Woke(now)
 
-    def _outside(self, timeout_s: float) -> bool:
+    def _poll_outside(self, timeout_s: float) -> bool:
         """Waits for unscheduled news: words of the training, machines that die, requests of users."""
         if self._training.poll(timeout_s):
             return True
-        self._ready.extend(self._news())
+        self._ready.extend(self._gather_facts())
         return bool(self._ready)
 
-    def target(self) -> Instant | None:
+    def next_scheduled(self) -> Instant | None:
         """Returns when the next scheduled thing happens."""
         now = self._time.now
         moments = (
@@ -154,13 +154,13 @@ class TraceWorld:
 
     # ---- what is to be done -----------------------------------------------------------------
 
-    def _submit(self, command: e.Acquire) -> None:
+    def _submit_order(self, command: e.Acquire) -> None:
         cores = self._terms.market_option(command.market).cores
         self._provider.submit(
             Order(command.allocation, command.market, command.count, command.bid, cores, command.reliable)
         )
 
-    def _answers(self) -> Iterator[e.Fact]:
+    def _answers_as_facts(self) -> Iterator[e.Fact]:
         """Yields what has become of orders; one that is answered again, after a crash, is the same fact."""
         for answer in self._provider.answers():
             if answer.refusal is None:
@@ -169,14 +169,14 @@ class TraceWorld:
                 why = answer.refusal
                 yield e.Refused(self._time.now, answer.token, type(why).__name__, str(why))
 
-    def _terminate(self, command: e.Release) -> None:
+    def _terminate_machines(self, command: e.Release) -> None:
         try:
             self._provider.terminate(command.instances)
         except InstanceNotFound:
             return  # the known ones have ended; for an unknown one there is nothing to release
 
 
-def _opening(trace: PriceHistory, markets: Iterable[Market], start: Instant) -> Iterator[e.Fact]:
+def _opening_prices(trace: PriceHistory, markets: Iterable[Market], start: Instant) -> Iterator[e.Fact]:
     """Yields the prices in force at the start: with them the ledger settles its bills without the trace."""
     for market in markets:
         price = trace.price(market, start)
@@ -196,7 +196,7 @@ class _PriceFeed:
 
     def __init__(self, trace: PriceHistory, after: Mapping[Market, Instant]) -> None:
         self._markets = tuple(sorted(after))
-        tails = [_tail(trace.series(market), after[market]) for market in self._markets]
+        tails = [_steps_after(trace.series(market), after[market]) for market in self._markets]
         owners = np.repeat(np.arange(len(tails)), [len(tail) for tail in tails])
         times = np.concatenate([tail.times for tail in tails])
         order = np.lexsort((owners, times))
@@ -204,7 +204,7 @@ class _PriceFeed:
         self._prices = np.concatenate([tail.prices for tail in tails])[order]
         self._cursor = 0
 
-    def until(self, now: Instant) -> Iterator[e.Fact]:
+    def take_until(self, now: Instant) -> Iterator[e.Fact]:
         """Yields the steps up to ``now`` that it has not yielded before."""
         while self._cursor < len(self._times) and self._times[self._cursor] <= now:
             at, price = int(self._times[self._cursor]), float(self._prices[self._cursor])
@@ -216,6 +216,6 @@ class _PriceFeed:
         return Instant(int(self._times[self._cursor])) if self._cursor < len(self._times) else None
 
 
-def _tail(series: Series, after: Instant) -> Series:
+def _steps_after(series: Series, after: Instant) -> Series:
     first = int(np.searchsorted(series.times, after, side="right"))
     return Series(series.times[first:], series.prices[first:])

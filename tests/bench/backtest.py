@@ -30,7 +30,7 @@ def main() -> None:
     began = time.perf_counter()
     state, _ = replay(of, trace)
     core_s = time.perf_counter() - began
-    assert state.clock == CLOCKS
+    assert state.training.clock == CLOCKS
     print(f"control core: {core_s:.2f} s for one job")
     setting = setting_of(of)
     tape = PriceTape.from_history(trace, setting.markets, START, Instant(START + 72 * HOUR_S))

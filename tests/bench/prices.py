@@ -93,7 +93,10 @@ def _as_of(history: PriceHistory) -> None:
 def _one_market(store: PriceStore) -> None:
     market = Market("aws", "region-1", "region-1b", "type-5")
     files = store.root.glob("cloud=aws/region=region-1/month=*/rows.parquet")
-    query = f"SELECT time_s, price_usd_hour FROM {parquet.scan_expression(sorted(files))} WHERE instance_type = 'type-5'"
+    query = (
+        f"SELECT time_s, price_usd_hour FROM {parquet.scan_expression(sorted(files))} WHERE instance_type = "
+        "'type-5'"
+    )
     database = parquet.open_database()
     assert len(store.series(market)) > ROWS // MARKETS * 0.99
     series = _median(lambda: store.series(market), 15)

@@ -22,7 +22,7 @@ from pricing_data.model.billing import End
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
-from spotctl.providers.base import Notice, Order, Provider, Report, Standing
+from spotctl.providers.base import InstanceStatus, Notice, Order, Provider, Report
 from spotctl.providers.local import LocalProvider
 from spotctl.providers.polling import PollingProvider
 from spotctl.providers.simulated import SimulatedProvider
@@ -96,7 +96,7 @@ class Bench:
 def simulated(_: Path) -> Iterator[Bench]:
     clock = Clock()
     market = SimulatedProvider(TRACE, AWS_2016, BOOT_S, clock)
-    yield Bench(market, clock, market.fail)
+    yield Bench(market, clock, market.fail_instance)
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def test_an_order_placed_again_starts_nothing_more(bench: Bench) -> None:
     assert set(bench.reports(200)) == set(names)
     bench.end(names)
     assert bench.place(spot(count=2)) == names, "nor once they have ended"
-    assert {report.standing for report in bench.reports(200).values()} == {Standing.ENDED}
+    assert {report.standing for report in bench.reports(200).values()} == {InstanceStatus.ENDED}
 
 
 def test_every_instance_of_a_run_has_a_name_of_its_own_and_its_orders_token(bench: Bench) -> None:
@@ -185,8 +185,11 @@ def test_every_instance_of_a_run_has_a_name_of_its_own_and_its_orders_token(benc
 def test_instances_are_pending_until_they_have_booted(bench: Bench) -> None:
     bench.place(spot())
     for after_s in (0, BOOT_S - 1):
-        assert (bench.only(after_s).standing, bench.only(after_s).running_at) == (Standing.PENDING, None)
-    assert bench.only(BOOT_S).standing is Standing.RUNNING
+        assert (bench.only(after_s).standing, bench.only(after_s).running_at) == (
+            InstanceStatus.PENDING,
+            None,
+        )
+    assert bench.only(BOOT_S).standing is InstanceStatus.RUNNING
     assert bench.only(BOOT_S + 100).running_at == START + BOOT_S
 
 
@@ -224,7 +227,7 @@ def test_what_we_end_stays_listed_with_when_it_ran(bench: Bench) -> None:
         reports = bench.reports(after_s)
         for report in reports.values():
             assert (report.standing, report.ended_at, report.end) == (
-                Standing.ENDED,
+                InstanceStatus.ENDED,
                 START + 300,
                 End.RELEASED,
             )
@@ -247,7 +250,7 @@ def test_an_instance_that_never_was_cannot_be_found_and_keeps_no_other(bench: Be
     unknown = first.replace("1", "9")
     with suppress(InstanceNotFound):  # raised by those who know at once
         bench.end((first, unknown, second))
-    assert {report.standing for report in bench.reports(0).values()} == {Standing.ENDED}
+    assert {report.standing for report in bench.reports(0).values()} == {InstanceStatus.ENDED}
 
 
 # ---- what the provider does ------------------------------------------------------------------------
@@ -264,7 +267,7 @@ def test_a_warning_precedes_the_end_by_the_notice_of_the_rules(bench: Bench) -> 
         assert (notice.token, notice.at) == ("s1", START + SPIKE_S)
         assert notice.ends_at == START + SPIKE_S + NOTICE_S
     last = bench.reports(SPIKE_S + NOTICE_S - 1)
-    assert {report.standing for report in last.values()} == {Standing.RUNNING}
+    assert {report.standing for report in last.values()} == {InstanceStatus.RUNNING}
     for report in bench.reports(SPIKE_S + NOTICE_S).values():
         assert (report.ended_at, report.end) == (START + SPIKE_S + NOTICE_S, End.EVICTED)
 
@@ -285,7 +288,7 @@ def test_a_notice_is_never_taken_back(bench: Bench) -> None:
 def test_a_warning_may_come_before_the_instance_runs(bench: Bench) -> None:
     bench.clock.after_s = SPIKE_S - BOOT_S // 2
     bench.place(spot())
-    assert bench.only(SPIKE_S).standing is Standing.PENDING
+    assert bench.only(SPIKE_S).standing is InstanceStatus.PENDING
     assert len(bench.notices()) == 1
     assert bench.only(SPIKE_S + BOOT_S).running_at == START + SPIKE_S + BOOT_S // 2
     assert bench.only(SPIKE_S + NOTICE_S).end is End.EVICTED
@@ -295,16 +298,16 @@ def test_on_demand_machines_are_neither_priced_by_bid_nor_warned(bench: Bench) -
     bench.clock.after_s = SPIKE_S
     bench.place(reliable())
     for after_s in (SPIKE_S + BOOT_S, SPIKE_S + NOTICE_S, SPIKE_S + 100 * NOTICE_S):
-        assert bench.only(after_s).standing is Standing.RUNNING
+        assert bench.only(after_s).standing is InstanceStatus.RUNNING
         assert bench.notices() == ()
 
 
 def test_what_dies_by_itself_has_failed_and_is_not_evicted_later(bench: Bench) -> None:
     dead, alive = bench.place(spot(count=2))
-    assert bench.reports(500)[dead].standing is Standing.RUNNING
+    assert bench.reports(500)[dead].standing is InstanceStatus.RUNNING
     bench.dies(dead)
     report = bench.reports(500)[dead]
-    assert (report.standing, report.ended_at, report.end) == (Standing.ENDED, START + 500, End.FAILED)
+    assert (report.standing, report.ended_at, report.end) == (InstanceStatus.ENDED, START + 500, End.FAILED)
     assert bench.reports(SPIKE_S)[dead] == report
     assert [notice.instance for notice in bench.notices()] == [alive]
 
@@ -336,5 +339,5 @@ def test_nothing_is_left_of_a_machine_that_is_reported_as_ended(tmp_path: Path) 
         assert host.alive_machines() == [evicted, released]
         bench.end((released,))
         assert host.alive_machines() == [evicted]
-        assert bench.reports(SPIKE_S + NOTICE_S)[evicted].standing is Standing.ENDED
+        assert bench.reports(SPIKE_S + NOTICE_S)[evicted].standing is InstanceStatus.ENDED
         assert host.alive_machines() == []

@@ -22,7 +22,7 @@ RUN = state_after(52)
 
 @pytest.mark.parametrize("by", list(Grouping))
 def test_every_figure_of_a_report_is_explained(by: Grouping) -> None:
-    report = json.loads(reportview.document({"movies/1": summarize(RUN, 0.0, {})}, by))
+    report = json.loads(reportview.report_document({"movies/1": summarize(RUN, 0.0, {})}, by))
     assert report["total"].keys() - {by.value} <= TOLD
     assert report.keys() - {"schema", "by", "money", "rows", "total"} <= TOLD
 

@@ -68,7 +68,7 @@ class SlowCloud:
     def fail(self, instance: str) -> None:
         """Ends an instance as if it had died by itself."""
         with self._lock:
-            self._market.fail(_market_name(instance))
+            self._market.fail_instance(_market_name(instance))
 
     def _lose_some(self, what: str) -> None:
         self._calls += 1

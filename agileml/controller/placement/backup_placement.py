@@ -49,7 +49,7 @@ def _target_backups(cluster: ClusterState) -> tuple[str | None, ...]:
 def _needs_copy(cluster: ClusterState, partition: Partition, target: str) -> bool:
     """Whether to send a copy to ``target``. Not while a copy, or the partition itself, is on its way."""
     if (
-        partition.standing is not PartitionStatus.SERVED
+        partition.status is not PartitionStatus.SERVED
         or partition.incoming_backup
         or cluster.is_reliable(partition.owner)
     ):

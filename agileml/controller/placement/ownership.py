@@ -79,7 +79,7 @@ class Partition(Struct, frozen=True):
     """
 
     number: int
-    standing: PartitionStatus = PartitionStatus.ABSENT
+    status: PartitionStatus = PartitionStatus.ABSENT
     owner: str | None = None
     """The machine that serves it, or will once it has arrived."""
     epoch: int = 0

@@ -50,12 +50,12 @@ def active_machines(cluster: ClusterState) -> tuple[str, ...]:
 
 def create_partitions(cluster: ClusterState) -> Result:
     """Creates every absent partition on a reliable machine, whatever the stage will be."""
-    absent = [partition for partition in cluster.partitions if partition.standing is PartitionStatus.ABSENT]
+    absent = [partition for partition in cluster.partitions if partition.status is PartitionStatus.ABSENT]
     if not absent or not cluster.assignable_servers(Tier.RELIABLE):
         return cluster, ()
     owners = target_owners(cluster)
     cluster = replace(cluster, epoch=cluster.epoch + 1)
-    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.stored
+    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.newest_checkpoint
     created: list[Partition] = []
     commands: list[Command] = []
     for partition in absent:
@@ -90,9 +90,9 @@ def _handover_source(partition: Partition, target: str | None) -> str | None:
     """Returns the machine that must hand it over for ``target`` to get it; None if it is on its way or
     already there.
     """
-    if partition.standing is PartitionStatus.FROZEN:
+    if partition.status is PartitionStatus.FROZEN:
         return partition.source
-    if partition.standing is PartitionStatus.SERVED and target not in (None, partition.owner):
+    if partition.status is PartitionStatus.SERVED and target not in (None, partition.owner):
         return partition.owner
     return None
 

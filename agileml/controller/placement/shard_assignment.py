@@ -25,7 +25,7 @@ def assign_shards(cluster: ClusterState) -> Result:
     drains any more, since until then the clock in hand cannot end anyway.
     """
     shards, draining = list(cluster.shards), cluster.draining_owners()
-    turn = cluster.turn and cluster.all_served
+    turn = cluster.input_may_move and cluster.all_served
     if not turn and all(_can_go_on(cluster, shard.owner) or shard.owner in draining for shard in shards):
         return cluster, ()
     for number, target in enumerate(_target_owners(cluster, cluster.computing_machines())):
@@ -79,7 +79,7 @@ def _machines_loading(cluster: ClusterState) -> list[list[str]]:
     """Returns the machines that wait to become members and are to load each shard."""
     loading: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
-        for number in cluster.ahead.get(machine.name, ()) if _is_coming(machine) else ():
+        for number in cluster.preloads.get(machine.name, ()) if _is_coming(machine) else ():
             loading[number].append(machine.name)
     return loading
 
@@ -131,9 +131,9 @@ def give_orders(cluster: ClusterState) -> Result:
     could do nothing before all have arrived, and are then told everything at once.
     """
     for_all = _common_orders(cluster)
-    anew = cluster.turn and cluster.all_served
+    anew = cluster.input_may_move and cluster.all_served
     strangers = {name for name, machine in cluster.machines.items() if _awaits_first_orders(machine)}
-    if anew or not strangers <= cluster.ahead.keys():
+    if anew or not strangers <= cluster.preloads.keys():
         cluster = replace(cluster, ahead=plan_preloads(cluster))
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
@@ -153,7 +153,7 @@ def give_orders(cluster: ClusterState) -> Result:
             shards=tuple(shards[machine.name]),
             drain=machine.leaving,
             notice_s=machine.notice_s,
-            preload=cluster.ahead.get(machine.name, ()) if last is None or anew else last.preload,
+            preload=cluster.preloads.get(machine.name, ()) if last is None or anew else last.preload,
             delivered=tuple(_delivered_clocks(cluster, shards[machine.name])),
         )
         # Machines that are not told keep their version, so a change for one costs the others no message.
@@ -167,7 +167,7 @@ def give_orders(cluster: ClusterState) -> Result:
         cluster,
         machines={**cluster.machines, **told},
         version=cluster.version + len(told),
-        planned=cluster.planned or cluster.all_served,
+        planned=cluster.orders_given or cluster.all_served,
     ), tuple(commands)
 
 

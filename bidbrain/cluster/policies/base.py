@@ -203,6 +203,7 @@ class Maximize:
         keys = tuple(values for part in parts for values in part.job_features(problem))
         promised = [part.floor(problem) for part in self.constraints if isinstance(part, Floors)]
         floor = np.maximum.reduce(promised) if promised else None
+        # Jobs with different floors share a class only where the objective is linear in their time.
         if floor is not None and not self.term.is_linear:
             keys += (floor,)
         program = ShareProgram(problem, *keys, floor=floor)
@@ -227,6 +228,7 @@ class Filled:
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         answer = self.policy.compute_shares(problem)
+        # A floor exactly at what was reached may be infeasible by the solver's tolerance.
         floor = problem.throughput(answer.shares) * (1 - _ROUNDING)
         worth = invert_rates(problem.equal_throughput())
         most = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),), near=answer.shares)

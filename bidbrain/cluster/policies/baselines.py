@@ -39,6 +39,7 @@ def _spread_time(problem: ShareProblem, time: Floats, allowed: Flags) -> Floats:
     """
     part = np.where(allowed, problem.cluster.workers, 0.0)
     whole = part.sum(axis=1, keepdims=True)
+    # Jobs that no type can hold get nothing instead of 0 / 0.
     share = time[:, None] * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
     used = problem.scale @ share
     return np.asarray(
@@ -81,10 +82,12 @@ class Packing:
         if together is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         order = self.draw.permutation(len(kind))
+        # Random within a scale: only neighbours in this order are tried.
         order = order[np.argsort(scale[order], kind="stable")]
         first, second = order[:-1:2], order[1::2]
         ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]
         both = (ours > 0) & (theirs > 0)
+        # Types that cannot run a job alone would divide by zero; ``both`` excludes them.
         rates = np.maximum(problem.rates, 1e-300)
         gain = np.where(both, ours / rates[first] + theirs / rates[second], 0.0) @ problem.cluster.workers
         same = problem.allowed_types[kind[first]] == (both & problem.allowed_types[kind[first]])
@@ -131,6 +134,7 @@ class AlloX:
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
         took_s, workers = self._took_s(problem), problem.cluster.workers.astype(np.int64)
+        # Even with all jobs on one type, no queue of its workers is longer.
         places = -(-len(took_s) // np.maximum(workers, 1))
         job, type_, place = self._list_edges(took_s, places, workers)
         delays_s = place * took_s[job, type_]
@@ -144,6 +148,7 @@ class AlloX:
                 np.repeat(workers.astype(float), places),
             )
         )
+        # Vertices of a matching are 0 or 1; rounding leaves a little around them.
         used = best.x > 0.5
         last = np.zeros(took_s.shape, np.int64)
         last[job[used], type_[used]] = place[used]

@@ -93,10 +93,12 @@ def raise_floors(
     shares. ``coarse``: floors may be so steep that t is at rest where rounding would make it rise again to
     where it was. Raises Unsolvable where no t will do.
     """
+    # ``seen`` finds cycles: rounding may bring t back to where it was.
     t, seen = min(start, most), set[float]()
     for _ in range(_MOST_STEPS):
         floor, slope = rising(t)
         program = ShareProgram(problem, floor=floor, rises=slope > 0, beside=told_apart_by, open_to=open_to)
+        # In units of t itself the program's numbers are near 1, whatever t measures.
         scale = abs(t) or (abs(most) if np.isfinite(most) else 1.0)
         raised = _solve_tangent(program, t, scale, most, slope, dollars_per_hour)
         if raised.t < enough:
@@ -126,7 +128,9 @@ def _solve_tangent(
     floor, rise = program.class_means(program.floor), program.class_means(slope)
     (u,) = program.add_variables(1, 1.0, -np.inf, (most - t) / scale)
     rows, columns, values = program.throughput
+    # Classes without a floor that never get one need no row.
     asks = np.flatnonzero((floor > 0) | (rise > 0))
+    # Every row is scaled by its own size: tolerances are absolute.
     unit = np.maximum(floor, rise * scale)[asks]
     mine = np.isin(rows, asks)
     place = np.searchsorted(asks, rows[mine])

@@ -102,6 +102,7 @@ def _keeping_deadlines(term: Term, problem: ShareProblem, slos: bool) -> Answer:
 
 def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], Answer]) -> Answer:
     """Returns ``best`` of these floors where they can be met together, else of as much of them as can be."""
+    # A floor above the fastest type is infeasible without asking a solver.
     if np.all(floor <= fastest_throughput(problem)):
         try:
             return best(floor)
@@ -123,6 +124,7 @@ def reachable_floors(
     reachable = fastest_throughput(problem)
     asked, firm = np.minimum(floor, reachable), np.zeros(len(floor), np.bool_)
     if first is not None and (first & (floor > 0)).any() and (~first & (floor > 0)).any():
+        # Those that come first are settled alone; what they reach is then fixed for the others.
         firm = first
         asked = np.where(firm, reachable_floors(problem, np.where(firm, floor, 0.0))[0], asked)
     program = ShareProgram(problem, asked, firm.astype(np.float64))
@@ -146,6 +148,7 @@ def reachable_floors(
         low = linear.low.copy()
         low[given] = program.class_values(firm.astype(np.float64))[wanted]
         part[wanted] = solve(replace(linear, gain=gain, low=low)).x[given]
+    # Nearly all of a floor is all of it: no shortfall is reported for rounding.
     part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
     kept = asked * part * (1 - _EXACT)
     missed = np.flatnonzero(kept < floor * (1 - 4 * _EXACT))
@@ -230,7 +233,9 @@ class PerJob:
             if ratio.sum() <= reached * (1 + _EXACT):
                 break
             best, reached = x, float(ratio.sum())
+            # The derivative of floor / cost is - floor / cost^2, which weighs the next program.
             slope = np.divide(ratio, spent, out=np.zeros(len(each)), where=spent > 0)
+            # Only the proportions matter; the solver wants gains near 1.
             slope /= slope.max(initial=1e-300)
         return Answer(program.read_shares(best), reached, list_unrunnable(alone) + short)
 

@@ -94,6 +94,7 @@ class FinishTimeFairness:
         most = -float(np.max((age + quickest) / alone))
 
         def floors(t: float) -> tuple[Floats, Floats]:
+            # The time left under rho = -t, within what a job can reach and what a solver can represent.
             left = np.where(asked > 0, np.clip(-t * alone - age, quickest, quickest / _LEAST), 1.0)
             floor = asked / left
             return floor, floor * alone / left

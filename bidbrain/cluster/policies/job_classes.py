@@ -29,6 +29,7 @@ class JobClasses:
     def merge_alike(cls, problem: ShareProblem, *told_apart_by: Floats | Indices) -> JobClasses:
         """Merges jobs of one kind for which every one of ``told_apart_by``, each (n,), is equal."""
         keys = (problem.jobs.kind, *told_apart_by)
+        # Sorting puts like jobs side by side; a class begins wherever any key changes.
         order = np.lexsort(keys)
         begins = np.zeros(len(order), np.bool_)
         begins[:1] = True
@@ -75,6 +76,7 @@ class TimeVariables:
         together, scale = problem.kinds.together, problem.kinds.scale[kind]
         assert together is not None
         first, second = np.triu_indices(len(kind))
+        # A pair shares the same workers, so both need as many.
         fit = (scale[first] == scale[second]) & ((first != second) | (classes.size[first] >= 2))
         first, second = first[fit], second[fit]
         ours, theirs = together[kind[first], kind[second]], together[kind[second], kind[first]]

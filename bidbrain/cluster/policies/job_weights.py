@@ -52,13 +52,16 @@ def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dolla
     multiples of what a dollar per hour pays for.
     """
     group, promised = np.zeros(len(worth)), np.zeros(len(worth), np.bool_)
+    # With pairs a job's pick depends on its partner, so every worth is a class of its own.
     if problem.kinds.together is not None:
         return _solve_merged(problem, worth, floor, worth, promised, per_dollar)[0]
     for _ in range(_MOST_STEPS):
         best, of, prices = _solve_merged(problem, worth, floor, group, promised, per_dollar)
         picked, just = pick_mixes(problem, worth, floor, prices)
+        # Packed bits make the comparison of all picks of all jobs cheap.
         told = np.column_stack([of, np.packbits(picked, axis=1)])
         split = np.unique(told, axis=0, return_inverse=True)[1].reshape(-1)
+        # No class was split: all members of every class agree, so the optimum stands.
         if split.max() == of.max() and np.array_equal(just, promised):
             if _worth_of_shares(problem, worth, best.shares, per_dollar) >= best.value - _LOST * abs(
                 best.value

@@ -66,7 +66,9 @@ class Course:
         fifo = sharing.fifo[owner]
         weight = np.where(fifo, 1.0, sharing.weight[who])
         speed = weight / sharing.scale[who]
+        # On the entity's own clock, in which its jobs rise at ``speed``.
         needs = (cap[who] - state.level[who]) / speed
+        # FIFO entities in the order of arrival, fair ones in the order in which jobs reach their caps.
         order = np.lexsort((np.where(fifo, who, needs), owner))
         self._who, self._speed, needs = who[order], speed[order], needs[order]
         owner, fifo = owner[order], fifo[order]
@@ -94,6 +96,7 @@ class Course:
         self._begins = np.where(fifo, self._shift_within(self._ends), 0.0)
         self._when = self._sum_up_to(took / self._rate)
         times = np.unique(self._when)
+        # Events that rounding keeps apart count as one, the later.
         return np.asarray(times[np.append(times[1:] > times[:-1] * (1 + _AT_THE_TOP), True)])
 
     def state_at(self, event: int) -> LevelState:

@@ -75,6 +75,7 @@ class ShareProgram:
         self._row_bounds: list[tuple[Floats, Floats]] = []
         self._scaled: list[Flags] = []
         self._rows = 0
+        # y comes first: its columns are the numbers of ``uses``.
         variables = np.arange(count)
         ones = np.ones(count)
         time = (
@@ -91,6 +92,7 @@ class ShareProgram:
         if floor is None:
             return JobClasses.merge_alike(self.problem, *self._keys)
         paired = self.problem.kinds.together is not None
+        # Without pairs only the number of slow types matters, so jobs with different floors merge.
         key = floor if paired else count_slow_types(_open_rates(self.problem, self._open_to), floor, rises)
         return JobClasses.merge_alike(self.problem, *self._keys, key)
 
@@ -207,6 +209,7 @@ class ShareProgram:
         """
         program, scaled = self.build_program(), np.concatenate(self._scaled)
         bound = np.where(np.isfinite(program.row_high), program.row_high, program.row_low)
+        # A bound of 0 stays 0 under any scale.
         moved = np.flatnonzero(scaled & (bound != 0))
         return replace(
             program,
@@ -222,6 +225,7 @@ class ShareProgram:
     def read_shares(self, x: Floats) -> Shares:
         """Returns every job's share of its class's time, from the variables of a solution."""
         uses, classes = self.uses, self.classes
+        # The solver may leave a variable slightly negative.
         y = np.maximum(x[: len(uses.mine)], 0.0)
         single = ~uses.paired
         per_class = np.zeros((len(classes.size), len(self.problem.cluster.types)))

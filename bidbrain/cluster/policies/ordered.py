@@ -51,6 +51,7 @@ class ShortestJobFirst:
         speed = fastest_throughput(problem)
         least_s = np.divide(problem.jobs.steps, speed, out=np.full(len(speed), np.inf), where=speed > 0)
         rank = np.argsort(np.argsort(least_s, kind="stable"), kind="stable")
+        # The first job gets its fastest speed as a floor, just below it for the solver's tolerance.
         floor = np.where(rank == 0, speed * (1 - 1e-9), 0.0)
         best = most_worth(problem, _in_order(problem, rank), floor)
         return Answer(best.shares, float(least_s.min(initial=np.inf)), list_unrunnable(problem))

@@ -148,6 +148,7 @@ class Shares:
         """Returns the time of each job on each type, alone or not, shape (n, k)."""
         times = self.alone.copy()
         if self.paired is not None:
+            # np.add.at, because a job may be in several pairs.
             np.add.at(times, self.first, self.paired)
             np.add.at(times, self.second, self.paired)
         return times

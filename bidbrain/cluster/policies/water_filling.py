@@ -113,6 +113,7 @@ class _Filling:
             course = Course(self._sharing, state, self._cap)
             distance = float(course.times[0]) if len(course.times) else np.inf
             raised = self._raise_levels(state.level, course.step, distance)
+            # The round ended before anybody's cap: a type ran out, and its prices tell who is stuck.
             if raised.t < distance * (1 - _ROUNDING):
                 self._state = self._find_stuck(state, course.step, raised)
                 self._shares = raised.shares
@@ -144,6 +145,7 @@ class _Filling:
             try:
                 return self._solve_round(level, step, limit, enough)
             except Unsolvable:
+                # Kept for all later rounds: what was impossible once stays so.
                 self._kept *= 1 - given_up
         return self._solve_round(level, step, limit, enough)
 
@@ -174,6 +176,7 @@ class _Filling:
             kept_out = np.abs(best.reduced[: len(uses.mine)]) > _PRICED * prices.sum() / len(tight)
             closed = np.zeros((len(tight), self._open.shape[1]), np.bool_)
             closed[uses.mine[kept_out], uses.type[kept_out]] = True
+            # A type whose reduced cost keeps a class out is closed to its jobs for good.
             self._open &= ~closed[program.classes.of]
             self._cap = self._level_caps()
         level = state.level + max(raised.t, 0.0) * step
@@ -188,6 +191,7 @@ class _Filling:
         """
         good, bad, tried = 0, len(course.times), _FIRST_AHEAD
         level, by_prices = course.levels_at(good), False
+        # Between the last event known to fit and the first known not to.
         while good + 1 < bad:
             tried = min(tried, bad - 1)
             raised = self._raise_levels(level, course.levels_at(tried) - level, 1.0, enough=1 - _ROUNDING)

@@ -61,7 +61,7 @@ def _tail_hazard(ages_s: Floats, lost: Flags) -> float:
     """Returns losses over machine-seconds beyond the age that nine tenths of the losses came before."""
     since = float(np.quantile(ages_s[lost], 0.9))
     beyond = float(np.sum(np.maximum(ages_s - since, 0.0)))
-    # The last loss is the oldest age of all, so nothing was watched beyond it.
+    # No machine was watched beyond that age.
     if beyond == 0:
         return CERTAIN / HOUR_S
     return float(np.count_nonzero(ages_s[lost] > since) / beyond)
@@ -132,6 +132,7 @@ def _fit_mixture(
         weights = weights * (at_loss / (weights @ at_loss)).sum(axis=1) / exposed
     likelihood = float(np.sum(np.log(weights @ at_loss)) - weights @ exposed)
     edges = _cell_edges(longest_s)
+    # The mean hazard of each cell, so that the cumulative hazard is exact at its edges.
     rates = np.diff(weights @ integrated_terms(edges)) / np.diff(edges)
     return likelihood, HazardCurve.from_rates(
         edges, np.append(rates, float(weights @ hazard_terms(edges[-1:])[:, 0]))

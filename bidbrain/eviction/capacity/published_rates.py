@@ -62,7 +62,7 @@ class Band:
         low, high = (
             -math.log1p(-min(end, _NEARLY_ALL)) / self.per_s for end in (self.low, max(self.high, _LEAST))
         )
-        # "More than 20 %": an open band's middle would be far above anything seen.
+        # An open band ("more than 20 %") has no middle; twice its lower end stands for it.
         is_open = self.high >= 1.0 and 0 < self.low < _NEARLY_ALL
         return low, min(2 * low, high) if is_open else (low + high) / 2, high
 

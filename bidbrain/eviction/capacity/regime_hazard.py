@@ -220,7 +220,6 @@ class RegimeHazard:
         """
         known = self.observations.as_of(now)
         clouds = {market.cloud for market in known.markets}
-        # Clouds are learned apart: their hazards by age have nothing in common.
         learned = {cloud: self.learned or self._learn_daily(known, cloud, now) for cloud in clouds}
         unseen = {
             cloud: found.curve_unwatched(cloud) for cloud, found in learned.items() if found is not None
@@ -237,7 +236,7 @@ class RegimeHazard:
     def _learn_daily(self, known: Observations, cloud: str, now: Instant) -> LearnedHazard | None:
         """Learns as of the last midnight; as of now, where too little was known by then."""
         midnight = now - now % _DAY_S
-        # Learning takes much longer than applying, and one more day of data changes little.
+        # Learned as of midnight: all fits of a day share it, and so does a replay.
         if (cloud, midnight) not in self._daily:
             self._daily[cloud, midnight] = self._learn_if_enough(known, cloud, Instant(midnight))
         return self._daily[cloud, midnight] or self._learn_if_enough(known, cloud, now)

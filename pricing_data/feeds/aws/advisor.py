@@ -66,6 +66,7 @@ class AwsAdvisorFeed:
             with urllib.request.urlopen(self._address, timeout=_TIMEOUT_S) as answer:
                 return answer.read(), _parse_modified(answer.headers["Last-Modified"])
         except urllib.error.HTTPError as error:
+            # An HTTPError holds its connection open.
             error.close()
             raise self._http_error(error) from error
         except (OSError, HTTPException, ValueError) as error:
@@ -77,6 +78,7 @@ class AwsAdvisorFeed:
         said = f"HTTP {error.code} {error.reason}"
         if error.code == 429:
             return FeedThrottled(self._address, said, "Fetch again later")
+        # The server's fault, which may pass; other codes will not.
         if error.code >= 500:
             return FeedUnreachable(self._address, said, "Fetch again later")
         return FeedBroken(self._address, said, "Check the address")

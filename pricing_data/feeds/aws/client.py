@@ -112,6 +112,7 @@ class AwsSession:
             advice = "Install it with: pip install 'spotctl[aws]'"
             raise FeedUnavailable("aws", f"its SDK is not installed ({error})", advice) from error
         core = botocore.session.Session(profile=settings.profile)
+        # Before any client is made: clients take their parsers from here.
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_as_it_came)
         self._settings = settings
         self._config = Config(
@@ -150,6 +151,7 @@ def all_pages(where: str, method: Callable[..., Answer], **asked: object) -> Ite
         with translating_errors(where):
             answer = method(**asked, **({"NextToken": token} if token else {}))
         yield answer
+        # AWS sends either no token or an empty one at the end.
         token = answer.get("NextToken") or ""
         if not token:
             return
@@ -171,6 +173,7 @@ class translating_errors:  # noqa: N801 - reads as the statement it makes: with 
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Errors of nested blocks are translated already.
         if error is None or isinstance(error, FeedError):
             return
         known = _translate_error(self.where, error)
@@ -213,6 +216,7 @@ def _refusal_error(where: str, response: Mapping[str, Any]) -> FeedError:
     code = str(error.get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     said = f"{code}: {error.get('Message', '')}"[:300].rstrip(" :.")
+    # Codes first, since AWS sends many of them with HTTP 400.
     if code in _THROTTLED or status == 429:
         return FeedThrottled(where, said, "Fetch again later: it goes on where it was")
     if code in _EXPIRED:

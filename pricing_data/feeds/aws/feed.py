@@ -91,6 +91,7 @@ class AwsFeed:
         return asked
 
     def _open_session(self) -> AwsSession:
+        # Parts are fetched in threads; the session is made once.
         with self._making:
             if self._made is None:
                 self._made = AwsSession(self._settings)

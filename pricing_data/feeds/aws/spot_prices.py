@@ -49,6 +49,7 @@ def price_pages(
     """
     until, reading = now(), PartReading(part)
     oldest = until - KEPT_S
+    # Never before what AWS keeps, and never after now, even with a clock that went back.
     begin = oldest if since is None else min(max(since - OVERLAP_S, oldest), until)
     while True:
         end = min(begin + SPAN_S, until)
@@ -98,10 +99,12 @@ class _SpanRows:
         try:
             names, times, prices = _parse_columns(rows)
         except (KeyError, ValueError, OverflowError):  # at least one is none: find out which
+            # Row by row is slow, so it is done only where a whole page failed.
             sound = [row for row in rows if self.reading.read_row(row, _is_price_row)]
             names, times, prices = _parse_columns(sound)
         self.reading.understood += len(names)
         code_of = self._codes_of
+        # A name's code is the order in which it first came.
         self._codes += [code_of.setdefault(name, len(code_of)) for name in names]
         self._times.append(times)
         self._prices.append(prices)
@@ -131,6 +134,7 @@ def _parse_columns(rows: Sequence[Answer]) -> tuple[list[_Name], Times, Prices]:
     names = [(row["AvailabilityZone"], row["InstanceType"]) for row in rows]
     times = _parse_times([row["Timestamp"] for row in rows])
     prices = np.array([float(row["SpotPrice"]) for row in rows], np.float64)
+    # float("NaN") parses, but NaN means "no longer listed" in a batch.
     if np.isnan(prices).any():
         raise ValueError("its SpotPrice is not a number")
     return names, times, prices
@@ -146,6 +150,7 @@ def _parse_times(texts: Sequence[str]) -> Times:
     """Returns whole seconds; AWS writes milliseconds, which are always 0."""
     if all(len(text) > _SECONDS and text[-1] == "Z" for text in texts):
         try:
+            # Numpy parses a page of times many times faster than one by one.
             return np.array([text[:_SECONDS] for text in texts], "datetime64[s]").astype(np.int64)
         except ValueError:
             pass  # at least one is written in another way

@@ -59,6 +59,7 @@ class AzureClient:
         except ImportError as error:
             advice = "Install it with: pip install 'spotctl[azure]'"
             raise FeedUnavailable("azure", f"the SDK is not installed ({error.name})", advice) from error
+        # retry_total 0: waiting is in one place, ``Retries``.
         options: dict[str, Any] = {"retry_total": 0, "base_url": endpoint}
         if policy is not None:
             options["authentication_policy"] = policy
@@ -96,6 +97,7 @@ class AzureClient:
             total = found.total_records
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise FeedBroken(where, f"an answer without a list of rows: {short_text(rows)}", _LATER)
+        # Only where no question is left; otherwise the next may come at once.
         wait_s = _quota_wait_s(headers) or 0.0 if headers.get(_REMAINING) == "0" else 0.0
         truncated = str(found.result_truncated).lower() == "true"
         return GraphPage(tuple(rows), found.skip_token or "", int(total or 0), truncated, wait_s)

@@ -110,6 +110,7 @@ class AzureFeed:
                 token = tokens.check_new(page.token)
                 if page.wait_s:
                     self._retries.pause_for(page.wait_s)
+        # After the loop, so that the rows that did come are stored first.
         if page.truncated or count < page.total:
             found = f"{count} rows came of {page.total}"
             raise FeedBroken(where, found, "They are kept; name regions to ask for less at a time")
@@ -188,6 +189,7 @@ class AzureFeed:
             yield sizes, listed
             if not link:
                 return
+            # Raises if the listing goes in circles.
             links.check_new(link)
 
 

@@ -74,6 +74,7 @@ class AzureRetailFeed:
             for item in items:
                 found = reading.read_row(item, partial(parse_retail, now=observed))
                 if found is not None and found.spot == (part.kind is PartKind.PRICES):
+                    # Several meters may price one size in one region; buyers pay the lowest.
                     known = best.setdefault(found.market, found)
                     best[found.market] = found if found.price < known.price else known
             yield Page(len(items), reading.take_batches(observed))
@@ -130,6 +131,7 @@ def _parse_page(where: str, answer: Any, endpoint: str) -> tuple[list[dict[str, 
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise FeedBroken(where, f"an answer without a list of items: {short_text(answer)}", _LATER)
     link = answer.get("NextPageLink") or ""
+    # A link to another host must not be followed.
     if not isinstance(link, str) or (link and urlsplit(link).hostname != urlsplit(endpoint).hostname):
         raise FeedBroken(where, f"a next page that is not of the price list: {short_text(link)}", _LATER)
     return items, link

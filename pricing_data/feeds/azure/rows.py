@@ -83,6 +83,7 @@ def size_name(sku: str) -> str:
     >>> size_name("standard_nv12ads_a10_v5")
     'Standard_NV12ads_A10_v5'
     """
+    # A name with capitals is spelled by Azure itself.
     if sku != sku.lower():
         return sku
     words = sku.split("_")
@@ -114,6 +115,7 @@ def parse_retail(item: Json, now: Instant) -> RetailMeter | None:
     if _read_text(item, "currencyCode") != "USD":
         raise NotUnderstood("the price is not in dollars")
     begin, end = _read_time(item.get("effectiveStartDate")), item.get("effectiveEndDate")
+    # The list also announces future prices and keeps past ones.
     if begin > now or (end is not None and _read_time(end) <= now):
         return None
     return RetailMeter(
@@ -173,6 +175,7 @@ def gpu_name(name: str) -> str:
 def _parse_point(point: object) -> tuple[Instant, UsdPerHour]:
     if not isinstance(point, Mapping):
         raise NotUnderstood("a price is no object")
+    # Resource Graph may not keep the case of field names.
     by_name = {str(name).lower(): value for name, value in point.items()}
     times = [by_name[name.lower()] for name in _TIME_NAMES if name.lower() in by_name]
     prices = [by_name[name.lower()] for name in _PRICE_NAMES if name.lower() in by_name]

@@ -81,6 +81,7 @@ class GcpFeed:
             raise FeedCredentialsRejected(error.where, error.found, error.advice) from error
         month, past, some = month_of(self._now()), [], self._settings.zones or self._settings.machine_types
         for _ in range(self._settings.past_months):
+            # Backwards from last month: today's catalogue covers the current one.
             month = month.previous_month
             past.append(FeedPart("gcp", PartKind.PRICES, str(month), narrowed_source(CATALOGUE_MONTHS, some)))
         return (
@@ -155,6 +156,7 @@ class GcpFeed:
                 skus.extend(page.rows)
                 reading.add_unread(*page.unread)
                 yield Page(page.answered, reading.take_batches(observed))
+        # SKUs of one type may be on different pages, so prices need all of them.
         reading.understood, known = len(skus), component_timelines(skus)
         without = _without_price(offered, known)
         left_out = "; ".join(filter(None, (_no_price_for(without), reading.left_out)))
@@ -171,6 +173,7 @@ class GcpFeed:
         to begin anew.
         """
         region = part.name
+        # Kept on the feed, not in this call: a retried part calls again and goes on.
         way = self._ways.setdefault(region, _RegionProgress(PartReading(part)))
         pairs = self._offered_types().zone_types(region)
         with self._open_client() as client:
@@ -189,6 +192,7 @@ class GcpFeed:
                     *way.reading.take_batches(observed),
                 )
                 yield Page(rows, batches, f"{done} of {len(pairs)} zones' types", way.left_out)
+                # Only after the page was handed out: an interrupted page is asked for again.
                 way.done = done
         del self._ways[region]
         way.reading.check_understood()

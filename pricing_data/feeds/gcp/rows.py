@@ -133,6 +133,7 @@ def history_batches(
         Rate(market, begin, end, rate, rate, _DAY_S, observed)
         for market, history in found
         for begin, end, rate in history.rates
+        # Today's rate still changes; a day counts once it is over.
         if end <= observed
     )
     markets = tuple(market for market, _ in found)
@@ -145,6 +146,7 @@ def _price_rows(history: History) -> Iterator[tuple[Instant, UsdPerHour]]:
     ordered = sorted(history.prices)
     for (begin, end, price), following in itertools.zip_longest(ordered, ordered[1:]):
         yield begin, price
+        # NaN marks the gap: no price was listed in between.
         if following is not None and end < following[0]:
             yield end, UsdPerHour(math.nan)
 

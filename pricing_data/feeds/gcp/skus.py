@@ -135,6 +135,7 @@ def component_timelines(skus: Iterable[Sku]) -> Timelines:
     found: dict[tuple[Usage, str, Component], tuple[tuple[Instant, int], ...]] = {}
     for sku in skus:
         component = component_of(sku.description)
+        # Another unit means another product: a match by words alone would price the wrong thing.
         if component is None or _UNITS[component.what] != sku.unit or not sku.timeline:
             continue
         for region in sku.regions:
@@ -172,6 +173,7 @@ def price_steps(
         parts.append((timeline, amount))
     if not parts:
         return ()
+    # Before this moment the price of some component is unknown, and so is the sum.
     begin = max(timeline[0][0] for timeline, _ in parts)
     moments = sorted({begin, *(at for timeline, _ in parts for at, _ in timeline if at > begin)})
     return tuple((at, _price_at(parts, at)) for at in moments)

@@ -20,7 +20,7 @@ _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)(\+?)")
 _LONGEST_S: Final = 7 * 86400
 
 
-class Cloud(StrEnum):
+class PricedCloud(StrEnum):
     AWS = "aws"
     GCP = "gcp"
     AZURE = "azure"
@@ -45,14 +45,14 @@ def advise(
         str, typer.Option(metavar="SPAN", help="How long a machine is wanted for: what beta counts.")
     ] = "1h",
     clouds: Annotated[
-        list[Cloud] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
+        list[PricedCloud] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
     ] = None,
     regions: Annotated[
         list[str] | None,
         typer.Option("--region", "--regions", metavar="REGION", help="Only this region; repeatable."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many markets to show.")] = 20,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Rank markets by what useful work costs there.
@@ -62,7 +62,7 @@ def advise(
     was seen of the market's capacity, else from published rates; where nothing is known it is unknown, and
     such markets come last.
     """
-    seconds = options.duration("--horizon", horizon)
+    seconds = options.parse_duration_option("--horizon", horizon)
     assert seconds is not None
     if seconds > _LONGEST_S:
         raise UsageError(f"--horizon: found {horizon!r}, expected no more than 7d")
@@ -74,9 +74,9 @@ def advise(
     from spotctl.timesource import wall_clock
 
     wish = advice.Wish(
-        cpus=_amount("--cpus", cpus),
-        memory_gib=_amount("--memory", memory),
-        gpu=_gpu(gpu),
+        cpus=_parse_amount("--cpus", cpus),
+        memory_gib=_parse_amount("--memory", memory),
+        gpu=_parse_gpu(gpu),
         clouds=tuple(map(str, clouds or ())),
         regions=tuple(regions or ()),
     )
@@ -84,13 +84,15 @@ def advise(
         offered = market_table_build.current_table(seconds)
     answer = advice.advise(offered.table, wish, Instant(int(wall_clock())), top)
     if options.wants_json(form, as_json):
-        output.write_data(json_lines.to_document(adviseview.document(answer, wish, seconds, offered.label)))
+        output.write_data(
+            json_lines.to_document(adviseview.advice_document(answer, wish, seconds, offered.label))
+        )
     else:
-        output.write_note(*adviseview.warnings(answer, offered.label))
-        output.show_picture(adviseview.picture(answer, wish, seconds))
+        output.write_note(*adviseview.advice_warnings(answer, offered.label))
+        output.show_picture(adviseview.draw_advice(answer, wish, seconds))
 
 
-def _amount(option: str, text: str | None) -> Amount | None:
+def _parse_amount(option: str, text: str | None) -> Amount | None:
     from spotctl.job.spec import Amount
 
     if text is None:
@@ -101,14 +103,14 @@ def _amount(option: str, text: str | None) -> Amount | None:
     return Amount(float(match[1]), bool(match[2]))
 
 
-def _gpu(text: str | None) -> Gpu | None:
+def _parse_gpu(text: str | None) -> Gpu | None:
     from spotctl.job.spec import Amount
     from spotctl.prices.advice import Gpu
 
     if text is None:
         return None
     name, colon, count = text.partition(":")
-    amount = _amount("--gpu", count) if colon else Amount(1.0, True)
+    amount = _parse_amount("--gpu", count) if colon else Amount(1.0, True)
     if amount is None or amount.value < 1:
         raise UsageError(f"--gpu: found {text!r}, expected at least one, like V100:1")
     return Gpu(name.strip(), amount)

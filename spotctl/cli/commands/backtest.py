@@ -51,7 +51,7 @@ def backtest(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the costs of every strategy into FILE.")
     ] = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a job from many moments of the past, by every strategy.
@@ -62,7 +62,7 @@ def backtest(
     """
     if plot is not None and plot.suffix.lower() != ".svg":
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
-    first, last = options.moment("--from", begin), options.moment("--to", end)
+    first, last = options.parse_time_option("--from", begin), options.parse_time_option("--to", end)
     from dataclasses import replace
 
     from spotctl.backtest import chart
@@ -90,20 +90,20 @@ def backtest(
     )
     began = stopwatch()
     spec = load_job(job)
-    with locate_errors(job), backtestview.progress() as told:
+    with locate_errors(job), backtestview.show_progress() as told:
         result = run_backtest(spec.name, prepare_backtest(spec, chosen), chosen, 0.0, told)
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:
-        _write(plot, chart.draw_svg(result))
+        _write_chart(plot, chart.draw_svg(result))
     if options.wants_json(form, as_json):
-        output.write_data(json_lines.to_document(backtestview.document(result)))
+        output.write_data(json_lines.to_document(backtestview.backtest_document(result)))
     else:
-        output.show_picture(backtestview.picture(result))
+        output.show_picture(backtestview.draw_backtest(result))
     if plot is not None:
         output.write_note(f"written to {plot}")
 
 
-def _write(path: Path, content: str) -> None:
+def _write_chart(path: Path, content: str) -> None:
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:

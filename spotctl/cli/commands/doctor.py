@@ -13,7 +13,9 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: spotctl doctor")(doctor)
 
 
-def doctor(form: options.FormatOption = options.Format.TABLE, as_json: options.JsonOption = False) -> None:
+def doctor(
+    form: options.FormatOption = options.OutputFormat.TABLE, as_json: options.JsonOption = False
+) -> None:
     """Check whether this computer can run jobs.
 
     What it has, what is missing, and what to do about it. Exits with 1 where no job would run.

@@ -12,7 +12,7 @@ from spotctl.cli.format import output
 from spotctl.errors import UsageError
 
 
-class Kind(StrEnum):
+class JobKind(StrEnum):
     MF = "mf"
     MLR = "mlr"
     LDA = "lda"
@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 def init(
     file: Annotated[Path, typer.Argument(metavar="[JOB.yaml]", help="The file to write.")] = Path("job.yaml"),
     kind: Annotated[
-        Kind | None,
+        JobKind | None,
         typer.Option(
             "--app",
             help="What to train: ratings (mf), classes (mlr), topics (lda), or a program of yours (command).",
@@ -51,16 +51,18 @@ def init(
         raise UsageError(f"{file} is there already; name another file, or add --force")
     if kind is None:
         meanings = "mf: ratings, mlr: classes, lda: topics, command: a program"
-        kind = Kind(_answer(f"What is to be trained ({meanings})?", "--app", "mf", [k.value for k in Kind]))
-    if kind is Kind.COMMAND:
+        kind = JobKind(
+            _ask_answer(f"What is to be trained ({meanings})?", "--app", "mf", [k.value for k in JobKind])
+        )
+    if kind is JobKind.COMMAND:
         if data is not None:
             raise UsageError("--data: a program finds its data itself; leave it out with --app command")
-        run = run or _answer("Its command line?", "--run", "python train.py")
+        run = run or _ask_answer("Its command line?", "--run", "python train.py")
         text = job_file(kind.value, run, file)
     else:
         if run is not None:
             raise UsageError(f"--run: belongs to --app command, and this is {kind.value}")
-        data = data or _answer("The training data, a file or a URL?", "--data", "data.csv")
+        data = data or _ask_answer("The training data, a file or a URL?", "--data", "data.csv")
         text = job_file(kind.value, data, file)
     try:
         file.write_text(text, encoding="utf-8")
@@ -69,7 +71,7 @@ def init(
     output.write_note(f"written to {file}; look at what it would do: spotctl plan {file}")
 
 
-def _answer(question: str, option: str, default: str, choices: list[str] | None = None) -> str:
+def _ask_answer(question: str, option: str, default: str, choices: list[str] | None = None) -> str:
     if not output.can_ask():
         raise UsageError(f"nobody can be asked here; say it with {option}")
     while True:

@@ -37,7 +37,7 @@ def status(
             autocompletion=options.complete_jobs,
         ),
     ] = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what runs and what has ended.
@@ -48,8 +48,8 @@ def status(
     from spotctl.cli.views import runs as runtable
     from spotctl.records.run_history import summarize_runs, summary_of
 
-    runs = _runs()
-    run = None if job is None else _find(runs, job)
+    runs = _run_store()
+    run = None if job is None else _find_run(runs, job)
     if run is not None and not options.wants_json(form, as_json):
         from spotctl.cli.watch import run_status as runview
 
@@ -59,9 +59,11 @@ def status(
     shown, unreadable = summarize_runs(runs.list_runs()) if run is None else ({run: summary_of(run)}, [])
     if options.wants_json(form, as_json):
         kept = disk_sizes.sizes_document(runs, run)
-        output.write_data(json_lines.plain_document({**runtable.status(shown.values()), "kept": kept}))
+        output.write_data(
+            json_lines.plain_document({**runtable.status_document(shown.values()), "kept": kept})
+        )
     elif shown:
-        output.show_rows(runtable.table(shown))
+        output.show_rows(runtable.runs_table(shown))
         output.write_note(disk_sizes.describe_inputs(runs))
     elif not unreadable:
         output.write_note(runtable.none_yet())
@@ -84,7 +86,7 @@ def logs(
     from pricing_data.model.units import format_instant
     from spotctl.cli.format.run_logs import LogFiles, RunStory
 
-    run = _find(_runs(), job)
+    run = _find_run(_run_store(), job)
     files, story = LogFiles(run.machines_folder), RunStory(run)
     while True:
         going = follow and run.is_live()
@@ -107,7 +109,7 @@ def cancel(job: options.JobName) -> None:
     """
     from spotctl.control.entries import UserRequest
 
-    _end(_find(_runs(), job), UserRequest.CANCEL)
+    _end_run(_find_run(_run_store(), job), UserRequest.CANCEL)
 
 
 def down(
@@ -128,15 +130,15 @@ def down(
     from spotctl.control.entries import UserRequest
     from spotctl.records.run_history import summarize_runs
 
-    runs = _runs()
+    runs = _run_store()
     if job is not None:
-        _end(_find(runs, job), UserRequest.DOWN)
+        _end_run(_find_run(runs, job), UserRequest.DOWN)
         return
     known, failures = summarize_runs(runs.list_runs())
     chosen = [run for run, summary in known.items() if summary.outcome is None]
     for run in chosen:
         try:
-            _end(run, UserRequest.DOWN)
+            _end_run(run, UserRequest.DOWN)
         except NothingToDo as done:
             output.write_note(str(done))
         except SpotctlError as error:  # the others have to go all the same
@@ -147,7 +149,7 @@ def down(
         output.write_note("no job has machines: all runs have ended")
 
 
-def _end(run: Run, ask: UserRequest) -> None:
+def _end_run(run: Run, ask: UserRequest) -> None:
     from spotctl.cli.format import event_text
     from spotctl.cli.watch.observers import RunLogLines
     from spotctl.session import launch
@@ -168,7 +170,7 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Give up after this long (exit 1), like 2h.")
     ] = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Wait until a job has ended.
@@ -179,17 +181,17 @@ def wait(
     from spotctl.cli.views import runs as runtable
     from spotctl.records.run_history import summary_of
 
-    limit = options.duration("--timeout", timeout)
-    run, began = _find(_runs(), job), time.monotonic()
+    limit = options.parse_duration_option("--timeout", timeout)
+    run, began = _find_run(_run_store(), job), time.monotonic()
     while run.is_live():
         if limit is not None and time.monotonic() - began > limit:
             raise SpotctlError(f"{run.name} still runs after {timeout}")
         time.sleep(_POLL_S)
     ended = summary_of(run)
     if options.wants_json(form, as_json):
-        output.write_data(json_lines.to_document(runtable.status([ended])))
+        output.write_data(json_lines.to_document(runtable.status_document([ended])))
     else:
-        output.show_rows(runtable.table({run: ended}))
+        output.show_rows(runtable.runs_table({run: ended}))
     raise typer.Exit(runtable.exit_code(ended))
 
 
@@ -197,7 +199,7 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be ended, end nothing.")
     ] = False,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """End machines that no job answers for.
@@ -208,7 +210,7 @@ def gc(
     from spotctl.cli.watch.observers import RunLogLines
     from spotctl.session.orphans import find_orphans, release_orphans
 
-    found = tuple(find_orphans(_runs()))
+    found = tuple(find_orphans(_run_store()))
     rows = [
         {"job": orphaned.run.name, "run": orphaned.run.id, "machine": machine}
         for orphaned in found
@@ -229,13 +231,13 @@ def gc(
         raise SpotctlError("\n".join(failures))
 
 
-def _runs() -> RunStore:
+def _run_store() -> RunStore:
     from spotctl.records.run import RunStore
 
     return RunStore()
 
 
-def _find(runs: RunStore, name: str) -> Run:
+def _find_run(runs: RunStore, name: str) -> Run:
     run = runs.find_run(name)
     if run is not None:
         return run

@@ -1,4 +1,4 @@
-"""Defines ``launch`` and ``plan``: one starts a run, the other shows how it would go."""
+"""Defines ``launch_job`` and ``plan``: one starts a run, the other shows how it would go."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from spotctl.job.spec import JobSpec
 
 
-class Cloud(StrEnum):
+class MachineSource(StrEnum):
     LOCAL = "local"
     AUTO = "auto"
 
 
-class World(StrEnum):
+class WorldChoice(StrEnum):
     """Repeats ``settings.WorldKind``, because naming the choices must not load numpy."""
 
     LOCAL = "local"
     REPLAY = "replay"
 
 
-class IfRunning(StrEnum):
-    """Repeats ``settings.IfRunning``, for the same reason."""
+class IfRunningChoice(StrEnum):
+    """Repeats ``settings.IfRunningChoice``, for the same reason."""
 
     SKIP = "skip"
     ATTACH = "attach"
@@ -42,10 +42,11 @@ class IfRunning(StrEnum):
 
 
 CloudOption: TypeAlias = Annotated[
-    Cloud, typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here.")
+    MachineSource,
+    typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here."),
 ]
 WorldOption: TypeAlias = Annotated[
-    World, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
+    WorldChoice, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
 ]
 DeadlineOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SPAN", help="Instead of objective.deadline, like 6h.")
@@ -106,10 +107,11 @@ def launch(
         bool, typer.Option("--detach", help="Return as soon as the job has machines; it goes on by itself.")
     ] = False,
     if_running: Annotated[
-        IfRunning, typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3.")
-    ] = IfRunning.FAIL,
-    cloud: CloudOption = Cloud.LOCAL,
-    world: WorldOption = World.LOCAL,
+        IfRunningChoice,
+        typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3."),
+    ] = IfRunningChoice.FAIL,
+    cloud: CloudOption = MachineSource.LOCAL,
+    world: WorldOption = WorldChoice.LOCAL,
     deadline: DeadlineOption = None,
     budget: BudgetOption = None,
     name: NameOption = None,
@@ -128,7 +130,7 @@ def launch(
     availability: AvailabilityOption = None,
     rules: RulesOption = None,
     seed: SeedOption = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Plan a job, ask, run it, say what it cost.
@@ -137,9 +139,9 @@ def launch(
     gracefully. Ctrl-Z stops the view alone, and a job whose terminal is closed goes on. With --json,
     standard output is one JSON object per line and event, the last being the outcome.
     """
-    _refuse(cloud)
+    _note_cloud(cloud)
     front = None if dry_run or not (detach or output.can_ask()) else fork_behind(Interrupted.exit_code)
-    spec = _job(job, name, env)
+    spec = _load_named_job(job, name, env)
 
     from spotctl.cli.commands import launch_flow
     from spotctl.job import settings
@@ -147,12 +149,12 @@ def launch(
 
     chosen = settings.LaunchOptions(
         world=settings.WorldKind(world),
-        speed=settings.DEFAULT_SPEED if speed is None else pace(speed),
+        speed=settings.DEFAULT_SPEED if speed is None else checked_speed(speed),
         speed_named=speed is not None,
-        prices=prices(trace, trace_market, trace_start, rules, availability),
+        prices=price_options(trace, trace_market, trace_start, rules, availability),
         if_running=settings.IfRunning(if_running),
-        deadline=options.duration("--deadline", deadline),
-        budget=options.dollars("--budget", budget),
+        deadline=options.parse_duration_option("--deadline", deadline),
+        budget=options.parse_dollars_option("--budget", budget),
         seed=seed,
     )
     as_json = options.wants_json(form, as_json)
@@ -160,13 +162,13 @@ def launch(
         if dry_run:
             launch_flow.show_plan(spec, chosen, as_json)
         else:
-            code = launch_flow.launch(spec, chosen, as_json, ask=not yes, front=front, detach=detach)
+            code = launch_flow.launch_job(spec, chosen, as_json, ask=not yes, front=front, detach=detach)
             raise typer.Exit(code)
 
 
 def plan(
     job: options.JobFile,
-    cloud: CloudOption = Cloud.LOCAL,
+    cloud: CloudOption = MachineSource.LOCAL,
     deadline: DeadlineOption = None,
     budget: BudgetOption = None,
     trace: TraceOption = None,
@@ -179,15 +181,15 @@ def plan(
         bool,
         typer.Option("--measure", help="Measure what a clock takes, on a part of the input."),
     ] = False,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what a launch would do, and why.
 
     And what it should cost, and when it should be done. Starts and writes nothing.
     """
-    _refuse(cloud)
-    spec = _job(job, None, None)
+    _note_cloud(cloud)
+    spec = _load_named_job(job, None, None)
 
     from spotctl.cli.commands import launch_flow
     from spotctl.job.locations import locate_errors
@@ -195,9 +197,9 @@ def plan(
 
     chosen = LaunchOptions(
         speed_named=False,
-        prices=prices(trace, trace_market, trace_start, rules, availability),
-        deadline=options.duration("--deadline", deadline),
-        budget=options.dollars("--budget", budget),
+        prices=price_options(trace, trace_market, trace_start, rules, availability),
+        deadline=options.parse_duration_option("--deadline", deadline),
+        budget=options.parse_dollars_option("--budget", budget),
         seed=seed,
     )
     with locate_errors(job):
@@ -207,18 +209,18 @@ def plan(
 # ---- from the command line to values ------------------------------------------------------------
 
 
-def _refuse(cloud: Cloud) -> None:
-    if cloud is Cloud.AUTO:
+def _note_cloud(cloud: MachineSource) -> None:
+    if cloud is MachineSource.AUTO:
         output.write_note(
             "--cloud auto: machines of this computer, at the trace's prices; no cloud is bought from yet"
         )
 
 
-def _job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
+def _load_named_job(path: Path, name: str | None, env: list[str] | None) -> JobSpec:
     from spotctl.job.file import load_job
 
     name = checked_name(name)
-    extra = options.variables("--env", env or [])
+    extra = options.parse_variables_option("--env", env or [])
     spec = load_job(path)
     return replace(spec, name=name or spec.name, envs={**spec.envs, **extra})
 
@@ -232,7 +234,7 @@ def checked_name(name: str | None) -> str | None:
     return name
 
 
-def prices(
+def price_options(
     trace: Path | None,
     markets: list[str] | None,
     start: str | None,
@@ -242,11 +244,11 @@ def prices(
     """Reads the options about prices."""
     from spotctl.job.resolve import PriceOptions
 
-    begin = options.moment("--trace-start", start)
+    begin = options.parse_time_option("--trace-start", start)
     return PriceOptions(trace, tuple(markets or ()), begin, rules, availability)
 
 
-def pace(speed: float) -> float:
+def checked_speed(speed: float) -> float:
     """Checks the value of --speed. Raises UsageError for infinite or undefined ones."""
     if not math.isfinite(speed):
         raise UsageError(f"--speed: found {speed}, expected a finite number of at least 1")

@@ -35,13 +35,15 @@ def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: 
     data = None if plan.size is None else plan.size.description
     speed = launch_plan.with_sustainable_speed(spec, options, plan).speed
     if as_json:
-        output.write_data(json_lines.to_document({**planview.document(plan), "data": data, "speed": speed}))
+        output.write_data(
+            json_lines.to_document({**planview.plan_document(plan), "data": data, "speed": speed})
+        )
     else:
-        output.show_picture(planview.picture(plan, data, speed))
+        output.show_picture(planview.draw_plan(plan, data, speed))
     _refuse_infeasible(plan)
 
 
-def launch(
+def launch_job(
     spec: JobSpec,
     options: LaunchOptions,
     as_json: bool,
@@ -59,10 +61,10 @@ def launch(
     if ask and not output.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
     with StopSignals() as signals:
-        return _launch(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
+        return _launch_watched(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
 
 
-def _launch(
+def _launch_watched(
     spec: JobSpec,
     options: LaunchOptions,
     as_json: bool,
@@ -80,15 +82,15 @@ def _launch(
     _refuse_infeasible(plan)
     options = launch_plan.with_sustainable_speed(spec, options, plan)
     if ask:
-        _ask(plan, None if plan.size is None else plan.size.description, options.speed)
+        _ask_to_start(plan, None if plan.size is None else plan.size.description, options.speed)
     else:
         told = [] if goes_on else planview.start_told(plan)
-        output.write_note(*planview.set_aside(plan), *told, *setbacks.warnings(plan))
+        output.write_note(*planview.set_aside(plan), *told, *setbacks.setback_warnings(plan))
     if options.world is WorldKind.LOCAL:
         output.write_note(*job_size.told_of_speed(plan, options))
     finished, interrupted = None, False
     try:
-        with _watcher(options, as_json, front, detach=detach) as watcher:
+        with _make_observer(options, as_json, front, detach=detach) as watcher:
             finished = session.launch(spec, options, watcher, signals, plan)
             signals.deliver_signals()
     except KeyboardInterrupt:
@@ -109,7 +111,7 @@ def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -
         if as_json:
             output.write_event(json_lines.run_ended_line(finished.final))
         else:
-            output.show_picture(end.picture(finished.final))
+            output.show_picture(end.draw_end(finished.final))
             if finished.has_scoring and not interrupted:
                 output.write_note(
                     f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
@@ -120,7 +122,7 @@ def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -
     if as_json:
         output.write_event(json_lines.object_line(final))
     else:
-        output.show_picture(end.quality(final))
+        output.show_picture(end.draw_quality(final))
 
 
 def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
@@ -136,7 +138,7 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
     if plan.promise is not None:
         if not plan.promise.is_feasible:
             raise DeadlineInfeasible(
-                f"{terms.job}: nothing was started. {expectation.unkept(plan, plan.promise)}"
+                f"{terms.job}: nothing was started. {expectation.explain_broken_promise(plan, plan.promise)}"
             )
         return
     if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
@@ -155,14 +157,14 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
         )
 
 
-def _ask(plan: launch_plan.JobPlan, data: str | None, speed: float) -> None:
+def _ask_to_start(plan: launch_plan.JobPlan, data: str | None, speed: float) -> None:
     """Shows the plan with its cost; goes on only after a yes. ``data``: the job's input."""
-    output.stderr_console().print(planview.picture(plan, data, speed))
+    output.stderr_console().print(planview.draw_plan(plan, data, speed))
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")
 
 
-def _watcher(
+def _make_observer(
     options: LaunchOptions, as_json: bool, front: Front | None, *, detach: bool
 ) -> RunJsonLines | RunLogLines | Screen:
     from spotctl.cli.watch.observers import RunJsonLines, RunLogLines, Screen

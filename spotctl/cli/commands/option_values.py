@@ -35,20 +35,20 @@ class QuickParam(RuntimeParam):
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
-            return self._read(value, self.annotation, param, ctx)
+            return self._read_value(value, self.annotation, param, ctx)
         except _Unusual:
             return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
 
-    def _read(self, value: Any, annotation: Any, param: Any, ctx: Any) -> Any:
+    def _read_value(self, value: Any, annotation: Any, param: Any, ctx: Any) -> Any:
         info = self.parameter_info
         if get_origin(annotation) is list and isinstance(value, (list, tuple)):
-            return [self._read(item, get_args(annotation)[0], param, ctx) for item in value]
+            return [self._read_value(item, get_args(annotation)[0], param, ctx) for item in value]
         if not isinstance(annotation, type):
             raise _Unusual
         if annotation in _NUMBER:
-            return self._number(value, annotation)
+            return self._read_number(value, annotation)
         if issubclass(annotation, Enum):
-            return _choice(value, annotation)
+            return _read_choice(value, annotation)
         if annotation is Path:
             kind = info.path_type or Path
             path = Path(value) if isinstance(value, str) else value
@@ -57,7 +57,7 @@ class QuickParam(RuntimeParam):
             return value
         raise _Unusual
 
-    def _number(self, value: Any, kind: Any) -> Any:
+    def _read_number(self, value: Any, kind: Any) -> Any:
         if isinstance(value, str) and _NUMBER[kind].fullmatch(value):
             value = kind(value)
         if type(value) is not kind:
@@ -68,7 +68,7 @@ class QuickParam(RuntimeParam):
         return value
 
 
-def _choice(value: Any, kind: type[Enum]) -> Enum:
+def _read_choice(value: Any, kind: type[Enum]) -> Enum:
     if isinstance(value, kind):
         return value
     found = [choice for choice in kind if choice.value == value]
@@ -77,7 +77,7 @@ def _choice(value: Any, kind: type[Enum]) -> Enum:
     return found[0]
 
 
-def lighten(command: Any, ctx: Any) -> None:
+def use_quick_params(command: Any, ctx: Any) -> None:
     """Makes ``QuickParam`` read all parameters of a verb, or of a group of verbs."""
     for param in command.get_params(ctx):
         descriptor = param.type_descriptor
@@ -85,4 +85,4 @@ def lighten(command: Any, ctx: Any) -> None:
         if param._runtime_param is None and descriptor.file_annotation is None and info.parser is None:
             param._runtime_param = QuickParam(info, descriptor.annotation, descriptor)
     for verb in getattr(command, "commands", {}).values():
-        lighten(verb, ctx)
+        use_quick_params(verb, ctx)

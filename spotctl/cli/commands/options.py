@@ -14,14 +14,16 @@ from pricing_data.model.units import Instant, MicroUsd, Seconds, parse_duration,
 from spotctl.errors import UsageError
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
 
 
 def complete_jobs(incomplete: str) -> list[str]:
     """Returns names of jobs on record that begin like ``incomplete``, for the shell."""
-    return sorted(folder.name for folder in _jobs().glob(f"{glob.escape(incomplete)}*") if folder.is_dir())
+    return sorted(
+        folder.name for folder in _jobs_folder().glob(f"{glob.escape(incomplete)}*") if folder.is_dir()
+    )
 
 
 def complete_rules(incomplete: str) -> list[str]:
@@ -31,7 +33,7 @@ def complete_rules(incomplete: str) -> list[str]:
     return [name for name in RULES if name.startswith(incomplete)]
 
 
-def _jobs() -> Path:
+def _jobs_folder() -> Path:
     from spotctl.records.run import default_root
 
     return default_root() / "jobs"
@@ -49,17 +51,19 @@ JobName: TypeAlias = Annotated[
         autocompletion=complete_jobs,
     ),
 ]
-FormatOption: TypeAlias = Annotated[Format, typer.Option("--format", help="How to write to standard output.")]
+FormatOption: TypeAlias = Annotated[
+    OutputFormat, typer.Option("--format", help="How to write to standard output.")
+]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 
 _LARGEST_BUDGET: Final = 1e9
 
 
-def wants_json(form: Format, as_json: bool) -> bool:
-    return as_json or form is Format.JSON
+def wants_json(form: OutputFormat, as_json: bool) -> bool:
+    return as_json or form is OutputFormat.JSON
 
 
-def duration(option: str, text: str | None) -> Seconds | None:
+def parse_duration_option(option: str, text: str | None) -> Seconds | None:
     """Reads the value of a duration option. Raises UsageError that names the option."""
     if text is None:
         return None
@@ -72,7 +76,7 @@ def duration(option: str, text: str | None) -> Seconds | None:
     return value
 
 
-def moment(option: str, text: str | None) -> Instant | None:
+def parse_time_option(option: str, text: str | None) -> Instant | None:
     """Reads the value of a time option. Raises UsageError that names the option."""
     if text is None:
         return None
@@ -82,7 +86,7 @@ def moment(option: str, text: str | None) -> Instant | None:
         raise UsageError(f"{option}: {error}") from error
 
 
-def since(option: str, text: str | None, now: float) -> Instant | None:
+def parse_since_option(option: str, text: str | None, now: float) -> Instant | None:
     """Reads since when to count: 7d (ago), yesterday, today, or a time.
 
     Days begin at midnight of this computer's time zone. ``now``: seconds since the epoch. Raises UsageError
@@ -100,14 +104,14 @@ def since(option: str, text: str | None, now: float) -> Instant | None:
         except ValueError:
             pass
     try:
-        return moment(option, text)
+        return parse_time_option(option, text)
     except UsageError:
         raise UsageError(
             f"{option}: {text!r} is not a time; write it like 7d, yesterday or 2026-11-01T08:00:00Z"
         ) from None
 
 
-def dollars(option: str, text: str | None) -> MicroUsd | None:
+def parse_dollars_option(option: str, text: str | None) -> MicroUsd | None:
     """Reads the value of a money option. Raises UsageError that names the option."""
     if text is None:
         return None
@@ -120,7 +124,7 @@ def dollars(option: str, text: str | None) -> MicroUsd | None:
     return to_micros(value)
 
 
-def variables(option: str, pairs: list[str]) -> dict[str, str]:
+def parse_variables_option(option: str, pairs: list[str]) -> dict[str, str]:
     """Reads repeated K=V options. Raises UsageError for one without a name or an equals sign."""
     values = {}
     for pair in pairs:

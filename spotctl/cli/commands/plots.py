@@ -11,7 +11,7 @@ from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
 from spotctl.charts import axes, drawing
 from spotctl.charts.axes import PriceCurve
-from spotctl.cli.views.advice import age
+from spotctl.cli.views.advice import format_age
 from spotctl.errors import UsageError
 from spotctl.prices.quotes import Quote
 
@@ -19,7 +19,7 @@ _MOST_CURVES = 8
 _ROWS = 8
 
 
-def curves(
+def make_curves(
     quotes: Sequence[Quote], series: Sequence[Series], until: Instant | None, now: Instant
 ) -> list[PriceCurve]:
     """Makes a curve for each market with a price in the span. Raises UsageError for none, or too many."""
@@ -28,7 +28,7 @@ def curves(
             str(quote.market),
             steps,
             Instant(max(min(quote.observed, until or quote.observed), int(steps.times[-1]))),
-            f"{quote.source}, {age(quote.age_s(now))} old",
+            f"{quote.source}, {format_age(quote.age_s(now))} old",
         )
         for quote, steps in zip(quotes, series, strict=True)
         if len(steps)
@@ -44,12 +44,12 @@ def curves(
     return drawn
 
 
-def in_terminal(drawn: Sequence[PriceCurve]) -> str:
+def draw_in_terminal(drawn: Sequence[PriceCurve]) -> str:
     """Draws curves as wide as the terminal."""
     return axes.draw_terminal(drawn, max(shutil.get_terminal_size((100, 24)).columns, 40), _ROWS)
 
 
-def write(drawn: Sequence[PriceCurve], output: Path) -> None:
+def write_chart(drawn: Sequence[PriceCurve], output: Path) -> None:
     """Draws into ``output``. Raises UsageError for an unknown suffix, or a file that cannot be written."""
     title = ", ".join(curve.name for curve in drawn)
     ending = output.suffix.lower()
@@ -58,7 +58,7 @@ def write(drawn: Sequence[PriceCurve], output: Path) -> None:
     elif ending in (".html", ".htm"):
         content = drawing.to_html(drawn, title).encode()
     elif ending == ".png":
-        content = _png(drawn, title)
+        content = _draw_png(drawn, title)
     else:
         raise UsageError(f"--output {output}: expected a name that ends in .svg, .html or .png")
     try:
@@ -69,7 +69,7 @@ def write(drawn: Sequence[PriceCurve], output: Path) -> None:
         raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
 
 
-def _png(drawn: Sequence[PriceCurve], title: str) -> bytes:
+def _draw_png(drawn: Sequence[PriceCurve], title: str) -> bytes:
     try:
         from spotctl.charts.png import to_png
     except ImportError as error:

@@ -15,7 +15,7 @@ import typer
 from pricing_data.errors import TraceError
 from pricing_data.model.units import Instant
 from spotctl.cli.commands import options
-from spotctl.cli.commands.advise import Cloud
+from spotctl.cli.commands.advise import PricedCloud
 from spotctl.cli.format import output as screen
 from spotctl.cli.format.report_format import ReportFormat
 from spotctl.errors import Interrupted, UsageError
@@ -34,7 +34,7 @@ Markets: TypeAlias = Annotated[
     typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a."),
 ]
 CloudsOption: TypeAlias = Annotated[
-    list[Cloud] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
+    list[PricedCloud] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
 ]
 RegionsOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--region", metavar="REGION", help="Only this region; repeatable.")
@@ -73,7 +73,7 @@ def fetch(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
     ] = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Fetch prices, eviction rates and types.
@@ -92,19 +92,19 @@ def fetch(
         regions=tuple(regions or ()),
         zones=tuple(zones or ()),
         types=tuple(types or ()),
-        since=options.moment("--since", since),
+        since=options.parse_time_option("--since", since),
     )
-    with _opened() as store, fetchview.watcher() as watcher:
-        report = fetch_plan.run_fetch(asked, store, watcher.expects, watcher.hears)
+    with _open_store() as store, fetchview.make_watcher() as watcher:
+        report = fetch_plan.run_fetch(asked, store, watcher.expect_parts, watcher.report_part)
     status = fetch_plan.exit_code(report)
     if options.wants_json(form, as_json):
-        screen.write_data(json_lines.to_document(fetchview.document(report, status)))
+        screen.write_data(json_lines.to_document(fetchview.fetch_document(report, status)))
     else:
-        screen.write_data("\n".join(fetchview.summary(report)))
+        screen.write_data("\n".join(fetchview.summarize_fetch(report)))
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
     if any(part.new or part.known or part.quarantined for part in report.parts):
-        with _opened() as store:
+        with _open_store() as store:
             _update_tables(store)
     raise typer.Exit(status)
 
@@ -119,7 +119,7 @@ def import_(
         str | None,
         typer.Option(metavar="TIME", help="Since when files without dates hold, like 2014-11-01."),
     ] = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Add recorded files.
@@ -132,21 +132,21 @@ def import_(
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import imports
 
-    outcomes, failures, since = [], [], options.moment("--as-of", as_of)
+    outcomes, failures, since = [], [], options.parse_time_option("--as-of", as_of)
     try:
-        with _opened() as store:
+        with _open_store() as store:
             for file in files:
                 try:
-                    outcomes.append(import_file(store, file, _now(), as_of=since))
-                    screen.write_note(imports.sentence(outcomes[-1]))
+                    outcomes.append(import_file(store, file, _wall_instant(), as_of=since))
+                    screen.write_note(imports.describe_import(outcomes[-1]))
                 except TraceError as error:
                     failures.append(str(error))
             if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
                 _update_tables(store)
     except KeyboardInterrupt:
-        raise Interrupted(imports.interrupted(outcomes, len(files))) from None
+        raise Interrupted(imports.describe_interrupt(outcomes, len(files))) from None
     if options.wants_json(form, as_json):
-        screen.write_data(json_lines.to_document(imports.document(outcomes, failures)))
+        screen.write_data(json_lines.to_document(imports.import_document(outcomes, failures)))
     if failures:
         raise UsageError("\n".join(failures))
 
@@ -155,7 +155,7 @@ def import_(
 def status(
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what the store has, and what is wrong with it.
@@ -167,14 +167,14 @@ def status(
     from spotctl.cli.views import store as storeview
     from spotctl.prices.store_status import read_store_status
 
-    with _uncollected(), _opened() as store:
-        found = read_store_status(store, _now(), tuple(map(str, clouds or ())), tuple(regions or ()))
+    with _without_garbage_collection(), _open_store() as store:
+        found = read_store_status(store, _wall_instant(), tuple(map(str, clouds or ())), tuple(regions or ()))
     if options.wants_json(form, as_json):
-        screen.write_data(json_lines.to_document(storeview.document(found, _now())))
+        screen.write_data(json_lines.to_document(storeview.store_document(found, _wall_instant())))
     elif storeview.is_empty(found):
         screen.write_note(storeview.NOTHING)
     else:
-        screen.show_picture(storeview.picture(found, _now()))
+        screen.show_picture(storeview.draw_store(found, _wall_instant()))
 
 
 @group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")
@@ -182,7 +182,7 @@ def show(
     markets: Markets = None,
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show current prices, with age and source."""
@@ -190,16 +190,16 @@ def show(
     from spotctl.cli.views import quotes as quoteview
     from spotctl.prices.quotes import list_quotes, select_quotes
 
-    with _opened() as store:
+    with _open_store() as store:
         found = select_quotes(
             list_quotes(store), markets or [], tuple(map(str, clouds or ())), tuple(regions or ())
         )
     if options.wants_json(form, as_json):
-        screen.write_data(json_lines.to_document(quoteview.document(found, _now())))
+        screen.write_data(json_lines.to_document(quoteview.quotes_document(found, _wall_instant())))
     else:
-        screen.write_note(*quoteview.warnings(found, _now()))
+        screen.write_note(*quoteview.quote_warnings(found, _wall_instant()))
         if found:
-            screen.show_picture(quoteview.picture(found, _now()))
+            screen.show_picture(quoteview.draw_quotes(found, _wall_instant()))
 
 
 @group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")
@@ -221,14 +221,16 @@ def history(
     from spotctl.cli.views import quotes as quoteview
     from spotctl.prices.quotes import cut_series, find_quote, list_quotes
 
-    first, last = options.moment("--from", begin), options.moment("--to", end)
-    with _opened() as store:
+    first, last = options.parse_time_option("--from", begin), options.parse_time_option("--to", end)
+    with _open_store() as store:
         quote = find_quote(list_quotes(store), market)
         steps = cut_series(store.series(quote.market), first, last)
     form = ReportFormat.JSON if as_json else form
-    screen.write_note(*quoteview.origin(quote, _now()))
-    screen.show_picture(quoteview.history(quote, steps)) if form is ReportFormat.TABLE else screen.write_data(
-        quoteview.history_text(quote, steps, form, _now())
+    screen.write_note(*quoteview.describe_origin(quote, _wall_instant()))
+    screen.show_picture(
+        quoteview.draw_history(quote, steps)
+    ) if form is ReportFormat.TABLE else screen.write_data(
+        quoteview.history_text(quote, steps, form, _wall_instant())
     )
 
 
@@ -251,16 +253,16 @@ def plot(
 
     if not markets:
         raise UsageError("plot: expected at least one MARKET, like m4.xlarge@us-east-1a")
-    first, last = options.moment("--from", begin), options.moment("--to", end)
-    with _opened() as store:
+    first, last = options.parse_time_option("--from", begin), options.parse_time_option("--to", end)
+    with _open_store() as store:
         found = select_quotes(list_quotes(store), markets, (), ())
-        curves = plots.curves(
-            found, [cut_series(store.series(q.market), first, last) for q in found], last, _now()
+        curves = plots.make_curves(
+            found, [cut_series(store.series(q.market), first, last) for q in found], last, _wall_instant()
         )
     if output is None:
-        screen.write_data(plots.in_terminal(curves))
+        screen.write_data(plots.draw_in_terminal(curves))
     else:
-        plots.write(curves, output)
+        plots.write_chart(curves, output)
         screen.write_note(f"written to {output}")
 
 
@@ -278,13 +280,13 @@ def export(
 
     if form is ExportFormat.PARQUET and output is None:
         raise UsageError("export: Parquet is not text; name a file with -o")
-    with _opened() as store:
+    with _open_store() as store:
         rows = write(store, markets or [], form.value, output, sys.stdout.buffer)
     screen.write_note(f"{rows:,} rows written" + (f" to {output}" if output else ""))
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Stops garbage collection: tens of thousands of small values are made and kept, none of them garbage."""
     gc.disable()
     try:
@@ -307,7 +309,7 @@ def _update_tables(store: PriceStore) -> None:
 
 
 @contextlib.contextmanager
-def _opened() -> Iterator[PriceStore]:
+def _open_store() -> Iterator[PriceStore]:
     """Opens this user's store; reports errors of it, or of a file, in a line."""
     from pricing_data.store.store import PriceStore
     from spotctl.prices.location import prices_root, report_errors
@@ -316,7 +318,7 @@ def _opened() -> Iterator[PriceStore]:
         yield PriceStore(prices_root())
 
 
-def _now() -> Instant:
+def _wall_instant() -> Instant:
     from spotctl.timesource import wall_clock
 
     return Instant(int(wall_clock()))

@@ -30,7 +30,7 @@ def prune(
         bool, typer.Option("--dry-run", help="Show what would be freed, free nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Free it without asking.")] = False,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Free disk that no run needs any more.
@@ -49,22 +49,22 @@ def prune(
     root = default_root()
     found, unreadable = find_unneeded(root, kept)
     if not wants_json:
-        _show(found)
+        _show_items(found)
     if found and not (dry_run or yes) and not typer.confirm("Free it?", err=True):
         raise NothingToDo("nothing was freed")
     freed = [] if dry_run else list(free_unneeded(root, found))
     if wants_json:
-        rows = [_row(one, one in freed) for one in found]
+        rows = [_item_object(one, one in freed) for one in found]
         total = sum(one.size_bytes for one in freed)
         said = {"schema": "spotctl.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
         output.write_data(json_lines.to_document(said))
     elif found and not dry_run:
-        output.write_note(_outcome(found, freed))
+        output.write_note(_describe_outcome(found, freed))
     if unreadable:
         raise SpotctlError("\n".join((*unreadable, "these records were left as they are")))
 
 
-def _show(found: list[FreedItem]) -> None:
+def _show_items(found: list[FreedItem]) -> None:
     from spotctl.cli.format import event_text
 
     for one in found:
@@ -75,7 +75,7 @@ def _show(found: list[FreedItem]) -> None:
     output.write_note(f"{total} in all" if found else "there is nothing that no run needs")
 
 
-def _outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
+def _describe_outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
     from spotctl.cli.format import event_text
 
     told = f"freed {event_text.format_size(sum(one.size_bytes for one in freed))}"
@@ -87,7 +87,7 @@ def _outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
     )
 
 
-def _row(one: FreedItem, freed: bool) -> dict[str, Any]:
+def _item_object(one: FreedItem, freed: bool) -> dict[str, Any]:
     return {
         "what": one.what,
         "name": one.name,

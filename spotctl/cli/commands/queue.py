@@ -59,7 +59,10 @@ def add(
 
     spec = load_queue(queue)
     loaded = load_job(job)
-    own, money = options.duration("--deadline", deadline), options.dollars("--budget", budget)
+    own, money = (
+        options.parse_duration_option("--deadline", deadline),
+        options.parse_dollars_option("--budget", budget),
+    )
     objective = replace(
         loaded.objective,
         deadline=loaded.objective.deadline if own is None else own,
@@ -67,7 +70,7 @@ def add(
     )
     loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
     folder = QueueFolder(spec.name)
-    if loaded.name in {*_names(spec), *_past(folder)}:
+    if loaded.name in {*_known_jobs(spec), *_ended_jobs(folder)}:
         raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
     member = Member(loaded, weight, entity, priority, best_effort)
     folder.leave_request(Request(loaded.name, member_text(member)))
@@ -93,8 +96,8 @@ def rm(
     from spotctl.queue.lifecycle.requests import Request
 
     spec = load_queue(queue)
-    folder, known = QueueFolder(spec.name), _names(spec)
-    if job in _past(folder):
+    folder, known = QueueFolder(spec.name), _known_jobs(spec)
+    if job in _ended_jobs(folder):
         raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
     if job not in known:
         has = ", ".join(known) or "none"
@@ -104,13 +107,13 @@ def rm(
     output.write_note(f"{job}: removed from {spec.name}{when}")
 
 
-def _past(folder: QueueFolder) -> frozenset[str]:
+def _ended_jobs(folder: QueueFolder) -> frozenset[str]:
     """Returns jobs that have left the current run. Their names are used up, since their bills carry them."""
     going = folder.unfinished_run()
     return frozenset() if going is None else frozenset(going.read_record().left)
 
 
-def _names(spec: QueueSpec) -> tuple[str, ...]:
+def _known_jobs(spec: QueueSpec) -> tuple[str, ...]:
     """Returns the jobs of a queue's file, and those that were added and not removed since."""
     from spotctl.queue.lifecycle.journal import QueueFolder
     from spotctl.queue.lifecycle.requests import UnreadableRequest
@@ -136,7 +139,7 @@ def _names(spec: QueueSpec) -> tuple[str, ...]:
 @group.command(epilog="Example: spotctl queue ls nightly.yaml --json")
 def ls(
     queue: QueueFile,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what the jobs of a queue are doing.
@@ -150,7 +153,7 @@ def ls(
 
     found = read_status(load_queue(queue))
     if options.wants_json(form, as_json):
-        output.write_data(json_lines.to_document(queueview.listed(found)))
+        output.write_data(json_lines.to_document(queueview.list_document(found)))
     else:
         output.show_picture(queueview.list_table(found))
     if found.failures:
@@ -164,7 +167,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show promises and the first round, start nothing.")
     ] = False,
-    world: launch.WorldOption = launch.World.LOCAL,
+    world: launch.WorldOption = launch.WorldChoice.LOCAL,
     speed: launch.SpeedOption = 600.0,
     trace: launch.TraceOption = None,
     trace_market: launch.TraceMarketOption = None,
@@ -172,7 +175,7 @@ def run(
     availability: launch.AvailabilityOption = None,
     rules: launch.RulesOption = None,
     seed: launch.SeedOption = None,
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run all jobs of a queue to their ends.
@@ -189,8 +192,8 @@ def run(
     spec = load_queue(queue)
     chosen = QueueOptions(
         WorldKind(world),
-        launch.pace(speed),
-        launch.prices(trace, trace_market, trace_start, rules, availability),
+        launch.checked_speed(speed),
+        launch.price_options(trace, trace_market, trace_start, rules, availability),
         seed,
     )
     settings = QueueSettings(spec, chosen)
@@ -199,12 +202,12 @@ def run(
         if dry_run:
             queue_flow.show_plan(settings, as_json)
         else:
-            raise typer.Exit(queue_flow.run(settings, as_json, ask=not yes))
+            raise typer.Exit(queue_flow.run_watched(settings, as_json, ask=not yes))
 
 
 @group.command(epilog="Example: spotctl queue policies --json")
 def policies(
-    form: options.FormatOption = options.Format.TABLE,
+    form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """List the policies.
@@ -215,6 +218,6 @@ def policies(
     from spotctl.cli.views import queue as queueview
 
     if options.wants_json(form, as_json):
-        output.write_data(json_lines.to_document(queueview.menu()))
+        output.write_data(json_lines.to_document(queueview.menu_document()))
     else:
         output.show_picture(queueview.menu_table())

@@ -29,11 +29,11 @@ def show_plan(settings: QueueSettings, as_json: bool) -> None:
     if as_json:
         output.write_data(json_lines.to_document(queue.plan_object(found, settings)))
     else:
-        output.show_picture(queue.plan(found, settings))
+        output.show_picture(queue.draw_plan(found, settings))
     found.admission.raise_if_refused(settings.spec.name)
 
 
-def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
+def run_watched(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     """Runs the queue to its end; returns the exit code."""
     if ask and not output.can_ask():
         raise UsageError("nobody can be asked here whether to start; add --yes")
@@ -43,21 +43,21 @@ def run(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
         start = found.start
         found.admission.raise_if_refused(settings.spec.name)
         if ask:
-            output.stderr_console().print(queue.plan(found, settings))
+            output.stderr_console().print(queue.draw_plan(found, settings))
             if not typer.confirm("Start it?", err=True):
                 raise NothingToDo("not started")
         else:
             output.write_note(*queue.too_fast(found, settings))
-    with JsonLines() if as_json else LogLines() as watcher:
+    with QueueJsonLines() if as_json else QueueLogLines() as watcher:
         final = run_queue(settings, watcher, start)
     if as_json:
         output.write_event(json_lines.object_line(final))
     else:
-        output.show_picture(queue.ended(final))
+        output.show_picture(queue.draw_end(final))
     return int(final["exit_code"])
 
 
-class JsonLines(LineWriter):
+class QueueJsonLines(LineWriter):
     """Writes one line per entry of any job's ledger, for programs."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
@@ -84,7 +84,7 @@ class JsonLines(LineWriter):
         )
 
 
-class LogLines(LineWriter):
+class QueueLogLines(LineWriter):
     """Writes for people and logs: a line when a job starts to train, is evicted, and ends."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
@@ -94,11 +94,11 @@ class LogLines(LineWriter):
         """Does nothing: a line follows when it trains."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
-        told = self._told(state, entry)
+        told = self._describe_news(state, entry)
         if told is not None:
             self.put_line(output.write_note, f"{format_instant(entry.at)} {state.terms.job}: {told}")
 
-    def _told(self, state: State, entry: e.Entry) -> str | None:
+    def _describe_news(self, state: State, entry: e.Entry) -> str | None:
         if isinstance(entry, e.MachineJoined):
             begins = sum(i.joined for i in state.instances.values()) == 1
             market = state.allocations[state.instances[entry.instance].allocation].market

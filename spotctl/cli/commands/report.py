@@ -58,7 +58,7 @@ def report(
     from spotctl.records.run import RunStore
     from spotctl.records.run_history import summarize_runs
 
-    begin = options.since("--since", since, time.time())
+    begin = options.parse_since_option("--since", since, time.time())
     every = RunStore().list_runs()
     chosen = [run for run in every if begin is None or parse_instant(run.id[:_STAMP]) >= begin]
     found, unreadable = summarize_runs(chosen)
@@ -68,21 +68,23 @@ def report(
     if not chosen:
         screen.write_note(f"no run began since {since}" if every else runtable.none_yet())
     if chosen or output is not None or form is not ReportFormat.TABLE:
-        _write(runs, by, form, output)
+        _write_report(runs, by, form, output)
     if unreadable:
         raise SpotctlError("\n".join((*unreadable, "what these have cost is not in the report")))
 
 
-def _write(runs: Mapping[str, RunSummary], by: Grouping, form: ReportFormat, output: Path | None) -> None:
+def _write_report(
+    runs: Mapping[str, RunSummary], by: Grouping, form: ReportFormat, output: Path | None
+) -> None:
     from spotctl.cli.views import report as reportview
 
     if form is ReportFormat.TABLE and output is None:
-        screen.show_rows(reportview.table(runs, by))
+        screen.show_rows(reportview.report_table(runs, by))
         return
     text = {
         ReportFormat.TABLE: reportview.plain_table,
         ReportFormat.CSV: reportview.rows_csv,
-        ReportFormat.JSON: reportview.document,
+        ReportFormat.JSON: reportview.report_document,
     }[form](runs, by)
     if output is None:
         screen.write_data(text)

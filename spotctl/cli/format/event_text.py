@@ -191,11 +191,11 @@ def _describe_stage(_: State, entry: e.StageEntered) -> str:
 
 
 def _describe_program_start(state: State, entry: e.ProgramBegan) -> str | None:
-    if state.program_starts < 2:
+    if state.programs.program_starts < 2:
         return None
     again = (
-        f"{format_span(state.seconds_redone)} of its time so far is done again"
-        if state.seconds_redone
+        f"{format_span(state.programs.seconds_redone)} of its time so far is done again"
+        if state.programs.seconds_redone
         else ""
     )
     where = f"after {progress_unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
@@ -211,11 +211,12 @@ def _describe_rollback(state: State, entry: e.RolledBack) -> str:
 
 
 def _describe_transfer(state: State, entry: e.CheckpointFetched) -> str | None:
-    last = state.fetched[-1] if state.fetched else None
+    last = state.programs.fetched[-1] if state.programs.fetched else None
     if last is None or (last.at, last.instance) != (state.now, entry.instance):
         return None  # within a region it costs nothing
     return (
-        f"carried: {format_size(entry.size_bytes)} of {progress_unit(state.terms)} {entry.clock} from {last.here.cloud} "
+        f"carried: {format_size(entry.size_bytes)} of {progress_unit(state.terms)} {entry.clock} from "
+        f"{last.here.cloud} "
         f"{last.here.region} to {last.there.cloud} {last.there.region}, egress {format_money(last.owed)}"
     )
 
@@ -229,7 +230,7 @@ def _describe_failed_checkpoint(state: State, entry: e.CheckpointFailed) -> str:
 
 
 def _describe_resumption(state: State, entry: e.TrainingResumed) -> str:
-    if state.restarts:
+    if state.recovery.restarts:
         where = f", from {entry.folder}" if entry.folder else ", as no checkpoint was written yet"
         return f"begun again after {progress_unit(state.terms)} {entry.clock}{where}"
     return f"resumed after {progress_unit(state.terms)} {entry.clock}, from {entry.folder}"
@@ -237,7 +238,7 @@ def _describe_resumption(state: State, entry: e.TrainingResumed) -> str:
 
 def _describe_finish(state: State, entry: e.TrainingFinished) -> str:
     where = f", {state.terms.engine.artifact} in {entry.model}" if entry.model else ""
-    over = entry.at if state.training_over_at is None else state.training_over_at
+    over = entry.at if state.training.training_over_at is None else state.training.training_over_at
     since = f"; since {format_moment(over)}, while spotctl was away" if over < entry.at else ""
     return f"trained: {entry.clock} {progress_unit(state.terms)}s done{where}{since}"
 
@@ -301,7 +302,10 @@ def _describe_lease(_: State, entry: e.Leased) -> str:
     if entry.lease is None:
         return "no lease: its spot machines go to another job"
     kinds = " or ".join(sorted({market.instance_type for market in entry.lease.markets}))
-    return f"leased: up to {entry.lease.count} x {kinds}, not taken back before {format_moment(entry.lease.until)}"
+    return (
+        f"leased: up to {entry.lease.count} x {kinds}, not taken back before "
+        f"{format_moment(entry.lease.until)}"
+    )
 
 
 def _describe_stall(_: State, entry: e.Stalled) -> str | None:

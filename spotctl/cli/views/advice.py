@@ -32,7 +32,7 @@ _READ: Final = {
 }
 
 
-def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
+def draw_advice(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
     """Draws a line for each market, then how to read it, for people."""
     if not answer.ranked:
         return Text(f"none of {answer.known} markets fits; see `spotctl prices status`")
@@ -57,10 +57,10 @@ def picture(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableType:
     title = Text(
         f"{len(answer.ranked)} of {answer.fitting} markets that fit, wanted for {span}", style="bold"
     )
-    return Group(title, _table(answer, wish), Text(""), *(Text(note, style="dim") for note in notes))
+    return Group(title, _draw_table(answer, wish), Text(""), *(Text(note, style="dim") for note in notes))
 
 
-def warnings(answer: Advice, label: str) -> list[str]:
+def advice_warnings(answer: Advice, label: str) -> list[str]:
     """Returns what to know before trusting it: its source, its age, and what was left out."""
     lines = [label] if label else []
     if answer.stale:
@@ -77,7 +77,7 @@ def warnings(answer: Advice, label: str) -> list[str]:
     return lines
 
 
-def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict[str, Any]:
+def advice_document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.advice/1``."""
     return {
         "schema": "spotctl.advice/1",
@@ -91,11 +91,11 @@ def document(answer: Advice, wish: Wish, horizon_s: Seconds, label: str) -> dict
             "beta_stale": answer.evidence_stale,
         },
         "not_ranked": [{"reason": reason, "markets": count} for reason, count in answer.unranked],
-        "ranked": [_fields(advised) for advised in answer.ranked],
+        "ranked": [_market_fields(advised) for advised in answer.ranked],
     }
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Formats an age the way people say it: "3h", "12d", "4y"."""
     for size, unit in ((365.25 * 24 * HOUR_S, "y"), (24 * HOUR_S, "d"), (HOUR_S, "h"), (60, "min")):
         if seconds >= 2 * size:
@@ -103,35 +103,35 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f}s"
 
 
-def _table(answer: Advice, wish: Wish) -> Table:
+def _draw_table(answer: Advice, wish: Wish) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
     for title in (wish.unit + "s", "$/h", "bid", "beta", "interval", f"$/useful {wish.unit}-h", "age"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("from")
     for advised in answer.ranked:
-        table.add_row(*_cells(advised, wish))
+        table.add_row(*_market_cells(advised, wish))
     return table
 
 
-def _cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
+def _market_cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
     row = advised.row
     bid = "-" if math.isnan(row.bid_delta) else event_text.format_price(row.price + row.bid_delta)
-    old = f"{age(advised.age_s)}{' stale' if advised.stale else ''}"
+    old = f"{format_age(advised.age_s)}{' stale' if advised.stale else ''}"
     return (
         f"{row.market}",
         str(row.vcpus if wish.gpu is None else row.gpus),
         event_text.format_price(row.price),
         bid,
-        _beta(row),
-        "-" if math.isnan(row.low) else f"{_share(row.low)}-{_share(row.high)}",
+        _format_beta(row),
+        "-" if math.isnan(row.low) else f"{_format_share(row.low)}-{_format_share(row.high)}",
         f"{advised.usd_per_unit_hour:.5f}" if math.isfinite(advised.usd_per_unit_hour) else "no useful work",
         old,
-        _origin(advised),
+        _describe_origin(advised),
     )
 
 
-def _origin(advised: RankedMarket) -> str:
+def _describe_origin(advised: RankedMarket) -> str:
     """Names the source of the price, and the source and time of beta's evidence."""
     row = advised.row
     if not row.evidence or row.basis == Basis.CROSSINGS:
@@ -140,18 +140,18 @@ def _origin(advised: RankedMarket) -> str:
     return f"{row.source}; beta: {row.evidence}, until {until}{' (stale)' if advised.evidence_stale else ''}"
 
 
-def _beta(row: MarketRow) -> str:
+def _format_beta(row: MarketRow) -> str:
     if math.isnan(row.beta):
         return "?"
-    return f">={_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _share(row.beta)
+    return f">={_format_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _format_share(row.beta)
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     """Formats three digits after the point, or as many as tell a small share from none."""
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.5f}"
 
 
-def _fields(advised: RankedMarket) -> dict[str, Any]:
+def _market_fields(advised: RankedMarket) -> dict[str, Any]:
     row = advised.row
     return {
         "cloud": row.cloud,
@@ -159,11 +159,11 @@ def _fields(advised: RankedMarket) -> dict[str, Any]:
         "zone": row.zone,
         "instance_type": row.instance_type,
         "vcpus": row.vcpus,
-        "memory_gib": _finite(row.memory_gib),
+        "memory_gib": _finite_or_none(row.memory_gib),
         "gpus": row.gpus,
         "gpu_name": row.gpu_name,
         "price": f"{row.price:.6f}",
-        "on_demand": _dollars(row.on_demand),
+        "on_demand": _format_dollars(row.on_demand),
         "price_since": format_instant(Instant(row.since)),
         "observed": format_instant(Instant(row.observed)),
         "age_seconds": advised.age_s,
@@ -172,22 +172,22 @@ def _fields(advised: RankedMarket) -> dict[str, Any]:
         "semantics": row.semantics,
         "generated": bool(row.generated),
         "rules": row.rules,
-        "beta": _finite(row.beta),
-        "beta_low": _finite(row.low),
-        "beta_high": _finite(row.high),
+        "beta": _finite_or_none(row.beta),
+        "beta_low": _finite_or_none(row.low),
+        "beta_high": _finite_or_none(row.high),
         "beta_basis": row.basis,
-        "beta_effective_starts": _finite(row.effective),
+        "beta_effective_starts": _finite_or_none(row.effective),
         "beta_source": row.evidence,
         "beta_stale": advised.evidence_stale,
         "beta_until": format_instant(Instant(row.evidence_until)) if row.evidence else None,
-        "bid": _dollars(row.price + row.bid_delta),
-        "cost_per_useful_hour": _dollars(advised.usd_per_unit_hour),
+        "bid": _format_dollars(row.price + row.bid_delta),
+        "cost_per_useful_hour": _format_dollars(advised.usd_per_unit_hour),
     }
 
 
-def _dollars(amount: float) -> str | None:
+def _format_dollars(amount: float) -> str | None:
     return f"{amount:.6f}" if math.isfinite(amount) else None
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -23,7 +23,7 @@ from spotctl.report.summary import AS_FAST, MEANINGS
 
 
 @contextmanager
-def progress() -> Iterator[ProgressListener]:
+def show_progress() -> Iterator[ProgressListener]:
     """Shows how many jobs were run, redrawn on standard error for people; nothing for others."""
     with output.stderr_console().status("backtesting") if output.for_people() else nullcontext() as status:
 
@@ -34,7 +34,7 @@ def progress() -> Iterator[ProgressListener]:
         yield told
 
 
-def picture(result: BacktestResult) -> RenderableType:
+def draw_backtest(result: BacktestResult) -> RenderableType:
     """Draws a line for each strategy, and what they are compared with, for people."""
     first, last = (format_instant(moment)[:16] for moment in result.window)
     table = Table(box=None, pad_edge=False)
@@ -44,21 +44,21 @@ def picture(result: BacktestResult) -> RenderableType:
     for column in ("free", "evictions", "late", "unfinished"):
         table.add_column(column, justify="right")
     for strategy in result.strategies:
-        table.add_row(*_row(strategy))
+        table.add_row(*_strategy_row(strategy))
     notes = (
-        *_kept(result),
+        *_describe_deadline(result),
         *_for_comparison(result),
         *_on_demand(result),
         f"least possible, all prices known: ${result.oracle_paid.mean:.4f} a job without refunds; "
         f"with refunds at least ${result.oracle.mean:.4f}",
-        *_work(result.clock_work),
+        *_describe_work(result.clock_work),
         f"{result.label}; rules {result.rules}; seed {result.seed}; {result.elapsed_s:.1f} s",
     )
     title = Text(f"{result.job}: {result.starts} starts from {first} to {last}", style="bold")
     return Group(title, table, Text(""), *(Text(note, style="dim") for note in notes))
 
 
-def _work(clock: ClockWork) -> Iterator[str]:
+def _describe_work(clock: ClockWork) -> Iterator[str]:
     """Says what all sums rest on, where the job file does not say it."""
     size = f"{clock.core_seconds:.3g} core-seconds"
     if clock.source is WorkSource.ESTIMATED:
@@ -67,7 +67,7 @@ def _work(clock: ClockWork) -> Iterator[str]:
         yield f"a clock is taken for {size}, as local.core_seconds_per_clock is not set"
 
 
-def _kept(result: BacktestResult) -> Iterator[str]:
+def _describe_deadline(result: BacktestResult) -> Iterator[str]:
     """Says what the deadline means for which rows; nothing where there is none."""
     kept = [strategy for strategy in result.strategies if strategy.kept]
     if kept:
@@ -110,7 +110,7 @@ def _mean_cost(strategy: StrategyResult) -> float:
     return math.inf if strategy.cost is None else strategy.cost.mean
 
 
-def _row(strategy: StrategyResult) -> tuple[str, ...]:
+def _strategy_row(strategy: StrategyResult) -> tuple[str, ...]:
     last = (
         f"{strategy.free_fraction:.1%}",
         f"{strategy.evictions:.2f}",
@@ -131,7 +131,7 @@ def _row(strategy: StrategyResult) -> tuple[str, ...]:
     )
 
 
-def document(result: BacktestResult) -> dict[str, Any]:
+def backtest_document(result: BacktestResult) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.backtest/1``."""
     return {
         "schema": "spotctl.backtest/1",
@@ -143,12 +143,15 @@ def document(result: BacktestResult) -> dict[str, Any]:
         "seed": result.seed,
         "strategies": {
             strategy.name: {
-                **_strategy(strategy),
+                **_strategy_fields(strategy),
                 "baselines": baselines_document(result.baselines.get(strategy.name), None),
             }
             for strategy in result.strategies
         },
-        "oracle": {"cost": _dollars(result.oracle), "cost_without_refunds": _dollars(result.oracle_paid)},
+        "oracle": {
+            "cost": _dollar_fields(result.oracle),
+            "cost_without_refunds": _dollar_fields(result.oracle_paid),
+        },
         "core_seconds_per_clock": result.clock_work.core_seconds,
         "work_source": result.clock_work.source.value,
         "refused": result.refused or None,
@@ -156,13 +159,13 @@ def document(result: BacktestResult) -> dict[str, Any]:
     }
 
 
-def _strategy(strategy: StrategyResult) -> dict[str, Any]:
+def _strategy_fields(strategy: StrategyResult) -> dict[str, Any]:
     return {
         "kept": strategy.kept,
         "starts": strategy.starts,
-        "cost": _dollars(strategy.cost),
-        "cost_interval": _interval(strategy.cost_interval),
-        "finish_seconds": _seconds(strategy.finish_s),
+        "cost": _dollar_fields(strategy.cost),
+        "cost_interval": _interval_fields(strategy.cost_interval),
+        "finish_seconds": _second_fields(strategy.finish_s),
         "relative_cost": strategy.relative_cost,
         "deadline_misses": strategy.deadline_misses,
         "free_fraction": strategy.free_fraction,
@@ -171,21 +174,21 @@ def _strategy(strategy: StrategyResult) -> dict[str, Any]:
     }
 
 
-def _dollars(summary: Summary | None) -> dict[str, str] | None:
+def _dollar_fields(summary: Summary | None) -> dict[str, str] | None:
     if summary is None:
         return None
-    return {name: format_micros(to_micros(value)) for name, value in _values(summary).items()}
+    return {name: format_micros(to_micros(value)) for name, value in _summary_values(summary).items()}
 
 
-def _interval(interval: Interval | None) -> dict[str, str] | None:
+def _interval_fields(interval: Interval | None) -> dict[str, str] | None:
     if interval is None:
         return None
     return {"low": format_micros(to_micros(interval.low)), "high": format_micros(to_micros(interval.high))}
 
 
-def _seconds(summary: Summary | None) -> dict[str, float] | None:
-    return None if summary is None else _values(summary)
+def _second_fields(summary: Summary | None) -> dict[str, float] | None:
+    return None if summary is None else _summary_values(summary)
 
 
-def _values(summary: Summary) -> dict[str, float]:
+def _summary_values(summary: Summary) -> dict[str, float]:
     return {"mean": summary.mean, "p5": summary.p5, "p50": summary.p50, "p95": summary.p95}

@@ -23,25 +23,25 @@ _MARKETS_SHOWN: Final = 20
 """Number of alternatives to show; more help nobody to decide."""
 
 
-def picture(plan: JobPlan) -> list[RenderableType]:
+def draw_candidates(plan: JobPlan) -> list[RenderableType]:
     """Draws the table for people, and the evidence of its risks; nothing where nothing was weighed."""
     first = plan.ahead.decisions[0]
     if not first.weighed:
         return []
-    best = _best(first)
-    judged = _judged(plan.state, best[:_MARKETS_SHOWN])
+    best = _best_by_market(first)
+    judged = _with_betas(plan.state, best[:_MARKETS_SHOWN])
     return [
         Text(""),
         Text(f"alternatives considered for the first step ({first.considered})", "bold"),
-        _candidates(plan.state, judged),
-        *_further(best),
-        *_evidence(plan.state, judged),
+        _draw_table(plan.state, judged),
+        *_describe_rest(best),
+        *_describe_evidence(plan.state, judged),
     ]
 
 
-def unknowns(plan: JobPlan) -> list[str]:
+def list_unknowns(plan: JobPlan) -> list[str]:
     """Says what the estimates leave out, where that matters."""
-    if plan.terms.rules.cleared_by_bid or plan.state.capacity.markets:
+    if plan.terms.rules.cleared_by_bid or plan.state.knowledge.capacity.markets:
         return []
     return [
         f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
@@ -49,15 +49,15 @@ def unknowns(plan: JobPlan) -> list[str]:
     ]
 
 
-def fields(plan: JobPlan) -> dict[str, Any]:
+def candidate_fields(plan: JobPlan) -> dict[str, Any]:
     """Returns the same for programs."""
-    return {"beta_covers": _beta_covers(plan), "betas": _betas(plan)}
+    return {"beta_covers": _beta_covers(plan), "betas": _beta_fields(plan)}
 
 
-def _betas(plan: JobPlan) -> list[dict[str, Any]]:
+def _beta_fields(plan: JobPlan) -> list[dict[str, Any]]:
     """Returns the best request for each market, with the evidence of its beta."""
     rows = []
-    for weighed, beta in _judged(plan.state, _best(plan.ahead.decisions[0])):
+    for weighed, beta in _with_betas(plan.state, _best_by_market(plan.ahead.decisions[0])):
         if beta is not None:
             newest = beta.evidence.newest
             rows.append(
@@ -77,10 +77,10 @@ def _betas(plan: JobPlan) -> list[dict[str, Any]]:
 def _beta_covers(plan: JobPlan) -> str:
     if plan.terms.rules.cleared_by_bid:
         return "prices"
-    return "capacity" if plan.state.capacity.markets else "prices only, not capacity"
+    return "capacity" if plan.state.knowledge.capacity.markets else "prices only, not capacity"
 
 
-def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
+def _describe_evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
     """Describes the betas' evidence, a line for each kind, with the age of the newest observations."""
     ages: dict[str, list[float]] = {}
     for _, beta in judged:
@@ -97,7 +97,7 @@ def _evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
     ]
 
 
-def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
+def _draw_table(state: State, judged: Sequence[_Judged]) -> Table:
     """Draws the best alternative of each market, cheapest work first. It fits into eighty columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
@@ -105,22 +105,22 @@ def _candidates(state: State, judged: Sequence[_Judged]) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     least = min(weighed.cost_per_work for weighed, _ in judged)
     for weighed, beta in judged:
-        table.add_row(*_row(state, weighed, beta, least), style="bold" if weighed.chosen else "")
+        table.add_row(*_candidate_row(state, weighed, beta, least), style="bold" if weighed.chosen else "")
     return table
 
 
-def _further(best: Sequence[Candidate]) -> list[Text]:
+def _describe_rest(best: Sequence[Candidate]) -> list[Text]:
     """Says what is not in the table."""
     more = len(best) - _MARKETS_SHOWN
     return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
 
 
-def _judged(state: State, best: Sequence[Candidate]) -> list[_Judged]:
+def _with_betas(state: State, best: Sequence[Candidate]) -> list[_Judged]:
     """Pairs each candidate with its beta and evidence."""
-    return [(weighed, _beta(state, weighed)) for weighed in best]
+    return [(weighed, _first_hour_beta(state, weighed)) for weighed in best]
 
 
-def _best(decision: Decision) -> list[Candidate]:
+def _best_by_market(decision: Decision) -> list[Candidate]:
     """Returns the best alternative of each market, cheapest work first."""
     best: dict[object, Candidate] = {}
     for weighed in sorted(decision.weighed, key=lambda w: (not w.chosen, w.cost_per_work)):
@@ -128,7 +128,7 @@ def _best(decision: Decision) -> list[Candidate]:
     return sorted(best.values(), key=lambda w: w.cost_per_work)
 
 
-def _row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> tuple[str, ...]:
+def _candidate_row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> tuple[str, ...]:
     price = None if weighed.market is None else state.history.price(weighed.market, state.now)
     bid = None if price is None or weighed.bid_delta is None else price + weighed.bid_delta
     return (
@@ -138,18 +138,18 @@ def _row(state: State, weighed: Candidate, beta: Beta | None, least: float) -> t
         f"{weighed.beta:.3f}",
         "-" if beta is None else f"{beta.low:.2f}-{beta.high:.2f}",
         f"{weighed.cost_per_work * HOUR_S:.5f}",
-        _against(weighed, least),
+        _versus_best(weighed, least),
     )
 
 
-def _beta(state: State, weighed: Candidate) -> Beta | None:
+def _first_hour_beta(state: State, weighed: Candidate) -> Beta | None:
     """Returns the beta of a request within its first hour, with its interval and evidence."""
     if weighed.market is None or weighed.bid_delta is None:
         return None
-    return state.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)
+    return state.knowledge.evictions.beta(weighed.market, weighed.bid_delta, 0.0, HOUR_S)
 
 
-def _against(weighed: Candidate, least: float) -> str:
+def _versus_best(weighed: Candidate, least: float) -> str:
     if weighed.chosen:
         return "chosen"
     if not math.isfinite(weighed.cost_per_work) or least <= 0:

@@ -14,17 +14,17 @@ from spotctl.cli.format import event_text
 _NAMES_WIDTH: Final = len("cheapest on demand")
 
 
-def picture(final: Mapping[str, Any]) -> Table:
-    """Draws the summary at the end of a launch; ``quality`` comes after it."""
-    return _table(_rows(final))
+def draw_end(final: Mapping[str, Any]) -> Table:
+    """Draws the summary at the end of a launch; ``draw_quality`` comes after it."""
+    return _draw_table(_summary_rows(final))
 
 
-def quality(final: Mapping[str, Any]) -> Table:
+def draw_quality(final: Mapping[str, Any]) -> Table:
     """Draws how good the model is: the last thing to say, since it takes time to find out."""
-    return _table([("objective", _objective(final))])
+    return _draw_table([("objective", _describe_objective(final))])
 
 
-def _table(rows: list[tuple[str, str]]) -> Table:
+def _draw_table(rows: list[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=_NAMES_WIDTH)
     table.add_column(overflow="fold")
@@ -33,7 +33,7 @@ def _table(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _summary_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     cost = final["cost"]
     return [
         (final["job"], event_text.describe_end(final["state"], final["why"])),
@@ -43,33 +43,33 @@ def _rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
             else [("because", event_text.describe_death(final["died_of"], final["job"]))]
         ),
         ("prices", f"{final['prices']}, {final['rules']} rules"),
-        ("cost", _cost(cost)),
+        ("cost", _describe_cost(cost)),
         ("", event_text.NOMINAL),
-        *_refunded(cost),
-        *_baselines(final),
-        *_planned(final),
-        ("took", _took(final)),
-        ("work", _work(final)),
-        *_speeds(final["measured"]),
-        _kept(final),
-        ("left running", _left(final["instances_left"])),
+        *_refund_rows(cost),
+        *_baseline_rows(final),
+        *_plan_rows(final),
+        ("took", _describe_duration(final)),
+        ("work", _describe_work(final)),
+        *_speed_rows(final["measured"]),
+        _artifact_row(final),
+        ("left running", _describe_leftovers(final["instances_left"])),
         ("record", final["ledger"]),
     ]
 
 
-def _cost(cost: Mapping[str, Any]) -> str:
+def _describe_cost(cost: Mapping[str, Any]) -> str:
     egress = f" + ${cost['egress']} egress" if float(cost["egress"]) else ""
     return f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{egress}"
 
 
-def _refunded(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _refund_rows(cost: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the refunds; nothing where there were none, as under most rules."""
     if not float(cost["refunded"]):
         return []
     return [("refunded", f"${cost['refunded']} for hours in which machines were evicted")]
 
 
-def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+def _speed_rows(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Returns how fast each type was, where that was measured."""
     if measured is None:
         return []
@@ -81,7 +81,7 @@ def _speeds(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [("measured", ", ".join(told))]
 
 
-def _took(final: Mapping[str, Any]) -> str:
+def _describe_duration(final: Mapping[str, Any]) -> str:
     """Describes the duration. Nominal time stands still until real machines are ready, and costs nothing."""
     most = "at most " if final["ended_at_latest"] else ""
     nominal = event_text.format_span(final["sim_seconds"])
@@ -90,14 +90,16 @@ def _took(final: Mapping[str, Any]) -> str:
     return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
 
 
-def _left(instances: int) -> str:
+def _describe_leftovers(instances: int) -> str:
     return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
 
 
-def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _baseline_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns both ways on demand, and the savings relative to the cheaper one, or why there are none."""
     rows = [
-        (event_text.BESIDE[name], _rental(way)) for name, way in final["baselines"].items() if way is not None
+        (event_text.BESIDE[name], _describe_rental(way))
+        for name, way in final["baselines"].items()
+        if way is not None
     ]
     savings, reason = final["savings_fraction"], final["no_savings_reason"]
     if savings is None:
@@ -108,13 +110,13 @@ def _baselines(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("saved", f"{savings:.1%} beside {cheaper}")]
 
 
-def _rental(way: Mapping[str, Any]) -> str:
+def _describe_rental(way: Mapping[str, Any]) -> str:
     machines = f"{way['instances']} x {way['instance_type']} in {event_text.format_span(way['seconds'])}"
     late = "" if way["keeps_deadline"] else ", after the deadline"
     return f"${way['cost']} for the same work by {machines}{late}"
 
 
-def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _plan_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns what the plan said, what came of it, and why they differ."""
     plan, came = final["plan"], final["outcome"]
     if plan is None:
@@ -123,7 +125,8 @@ def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
         (
             "planned",
-            f"${plan['cost']} in {event_text.format_span(plan['seconds'])}, {plan['evictions']:.1f} evictions",
+            f"${plan['cost']} in {event_text.format_span(plan['seconds'])}, {plan['evictions']:.1f} "
+            "evictions",
         ),
         ("came to", f"${came['cost']} in {event_text.format_span(came['seconds'])}, {actual}"),
     ]
@@ -132,7 +135,7 @@ def _planned(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _work(final: Mapping[str, Any]) -> str:
+def _describe_work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
     before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
     again = f", begun again {event_text.format_times(final['restarts'])}" if final["restarts"] else ""
@@ -144,11 +147,11 @@ def _work(final: Mapping[str, Any]) -> str:
     ]
     if final["engine"] == "agileml":
         told.append(event_text.count_noun(final["stage_transitions"], "change") + " of stage")
-    done = f"{final['clocks']} {unit}{before}, {_redone(final)}{again}"
+    done = f"{final['clocks']} {unit}{before}, {_describe_redone(final)}{again}"
     return f"{done}; {', '.join(told)}"
 
 
-def _redone(final: Mapping[str, Any]) -> str:
+def _describe_redone(final: Mapping[str, Any]) -> str:
     """Describes repeated steps, and how long the program ran in vain: one without steps repeats none."""
     steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
     if not seconds:
@@ -157,14 +160,14 @@ def _redone(final: Mapping[str, Any]) -> str:
     return f"{steps}: {ran}" if final["clocks_redone"] else ran
 
 
-def _kept(final: Mapping[str, Any]) -> tuple[str, str]:
+def _artifact_row(final: Mapping[str, Any]) -> tuple[str, str]:
     """Returns what the run left. A program may keep nothing, and lose all with its machine: that is said."""
     if final["engine"] == "agileml":
         return "model", final["model"] or "not saved"
     return "checkpoint", final["model"] or "none: the program left no whole one"
 
 
-def _objective(final: Mapping[str, Any]) -> str:
+def _describe_objective(final: Mapping[str, Any]) -> str:
     score, reported = final["objective"], final["last_reported"]
     if score is None:
         told = "not measured" if reported is None else f"{reported:.6g}, as it reported last"

@@ -26,47 +26,53 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
     )
     lasting = event_text.format_span(ahead.expected_s)
     return [
-        f"expected cost    {event_text.format_money(to_micros(ahead.expected_cost))}{_saved(plan)}{whole}",
+        "expected cost    "
+        f"{event_text.format_money(to_micros(ahead.expected_cost))}{_describe_savings(plan)}{whole}",
         *_on_demand(plan),
-        f"expected finish  {format_instant(_finish(plan))}, {lasting} after the start{whole}{_alone(plan)}",
+        f"expected finish  {format_instant(_expected_finish(plan))}, {lasting} after the "
+        f"start{whole}{_explain_late_finish(plan)}",
     ]
 
 
-def limits(plan: JobPlan) -> list[str]:
+def describe_limits(plan: JobPlan) -> list[str]:
     """Describes what moves would take, and whether deadline and budget can be kept, for people."""
-    return [*_moves(plan), *_kept_limits(plan)]
+    return [*_describe_moves(plan), *_kept_limits(plan)]
 
 
-def fields(plan: JobPlan) -> dict[str, Any]:
+def expectation_fields(plan: JobPlan) -> dict[str, Any]:
     """Returns the same for programs."""
     terms, ahead = plan.terms, plan.ahead
     return {
         "expected_cost": event_text.format_estimate(ahead.expected_cost),
         "expected_seconds": event_text.finite_or_none(ahead.expected_s),
-        "expected_finish": format_instant(_finish(plan)) if math.isfinite(ahead.expected_s) else None,
+        "expected_finish": format_instant(_expected_finish(plan))
+        if math.isfinite(ahead.expected_s)
+        else None,
         "expected_evictions": event_text.finite_or_none(ahead.expected_evictions),
         "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
         "baselines": baselines_document(plan.baselines, None),
         "deadline_seconds": terms.deadline_s,
-        "promise": None if plan.promise is None else _promise(plan.promise),
+        "promise": None if plan.promise is None else _promise_fields(plan.promise),
         "budget": None if terms.budget is None else format_micros(terms.budget),
-        "move": _move(plan),
+        "move": _move_fields(plan),
     }
 
 
-def unkept(plan: JobPlan, promise: Promise) -> str:
+def explain_broken_promise(plan: JobPlan, promise: Promise) -> str:
     """Explains what cannot be promised, and names the least that can: typed in, it works."""
     told, least = [], math.ceil(promise.least_deadline_s / 60)
     if not promise.in_time:
         told.append(
             f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
-            f"(Expected is {event_text.format_span(plan.ahead.expected_s)}, but spot machines promise nothing.)"
+            f"(Expected is {event_text.format_span(plan.ahead.expected_s)}, but spot machines promise "
+            "nothing.)"
         )
     if not promise.within_budget:
         which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
             f"A deadline is promised by machines on demand, and they may cost "
-            f"{event_text.format_money(round_up_budget(promise.least_budget))}: no lower budget can be promised beside "
+            f"{event_text.format_money(round_up_budget(promise.least_budget))}: no lower budget can be "
+            "promised beside "
             f"{which}. "
             "Without a deadline the job is expected to cost "
             f"{event_text.format_money(to_micros(plan.ahead.expected_cost))}."
@@ -74,7 +80,7 @@ def unkept(plan: JobPlan, promise: Promise) -> str:
     return " ".join(told)
 
 
-def _promise(promise: Promise) -> dict[str, Any]:
+def _promise_fields(promise: Promise) -> dict[str, Any]:
     return {
         "holds": promise.is_feasible,
         "least_deadline_seconds": promise.least_deadline_s,
@@ -82,7 +88,7 @@ def _promise(promise: Promise) -> dict[str, Any]:
     }
 
 
-def _move(plan: JobPlan) -> dict[str, Any] | None:
+def _move_fields(plan: JobPlan) -> dict[str, Any] | None:
     """Returns what moving the checkpoint to another region takes, at most; None within one region."""
     luggage = plan.terms.luggage
     if luggage is None:
@@ -94,7 +100,7 @@ def _move(plan: JobPlan) -> dict[str, Any] | None:
     }
 
 
-def _saved(plan: JobPlan) -> str:
+def _describe_savings(plan: JobPlan) -> str:
     """Compares with the cheaper way on demand."""
     cost, found = to_micros(plan.ahead.expected_cost), plan.baselines
     if found is None or not found.rental.cost:
@@ -116,7 +122,7 @@ def _on_demand(plan: JobPlan) -> list[str]:
     ]
 
 
-def _moves(plan: JobPlan) -> list[str]:
+def _describe_moves(plan: JobPlan) -> list[str]:
     luggage = plan.terms.luggage
     if luggage is None:
         return []
@@ -137,7 +143,8 @@ def _kept_limits(plan: JobPlan) -> list[str]:
         met = "is met" if terms.stop.is_bounded else f"is not promised: {unknown}"
         kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
         lines.append(
-            f"deadline         {event_text.format_span(terms.deadline_s)} {_kept(plan.promise) or kept}"
+            f"deadline         {event_text.format_span(terms.deadline_s)} "
+            f"{_describe_promise(plan.promise) or kept}"
         )
     if terms.budget is not None:
         lasts = "is kept" if terms.stop.is_bounded else f"ends the job when it is spent: {unknown}"
@@ -148,7 +155,7 @@ def _kept_limits(plan: JobPlan) -> list[str]:
     return lines
 
 
-def _kept(promise: Promise | None) -> str:
+def _describe_promise(promise: Promise | None) -> str:
     """Describes whether a deadline can be promised, and on what grounds."""
     if promise is None:
         return ""
@@ -161,7 +168,7 @@ def _kept(promise: Promise | None) -> str:
     return f"is promised: machines on demand alone need {least} and up to {cost}"
 
 
-def _alone(plan: JobPlan) -> str:
+def _explain_late_finish(plan: JobPlan) -> str:
     """Explains a finish after a promised deadline: the expectation knows no safety net."""
     deadline = plan.terms.deadline_s
     if deadline is None or plan.promise is None or not plan.promise.in_time:
@@ -170,5 +177,5 @@ def _alone(plan: JobPlan) -> str:
     return " by spot machines alone; some on demand will keep the deadline" if late else ""
 
 
-def _finish(plan: JobPlan) -> Instant:
+def _expected_finish(plan: JobPlan) -> Instant:
     return seconds_after(plan.terms.start, plan.ahead.expected_s)

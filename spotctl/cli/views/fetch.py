@@ -17,23 +17,23 @@ from spotctl.timesource import stopwatch
 _LINE_EVERY_S: Final = 10.0
 
 
-class Watcher(Protocol):
+class FetchWatcher(Protocol):
     """Receives which parts there are, then how each one goes."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def expects(self, parts: Sequence[FeedPart]) -> None: ...
-    def hears(self, report: PartReport) -> None: ...
+    def expect_parts(self, parts: Sequence[FeedPart]) -> None: ...
+    def report_part(self, report: PartReport) -> None: ...
 
 
-def watcher() -> Watcher:
+def make_watcher() -> FetchWatcher:
     """Returns bars for people, lines for others; both on standard error."""
-    return Bars() if output.for_people() else Lines()
+    return FetchBars() if output.for_people() else FetchLines()
 
 
-class Lines:
+class FetchLines:
     """Writes one line per finished part, and one every ten seconds of a long one."""
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class Lines:
     ) -> None:
         """Does nothing: nothing is open."""
 
-    def expects(self, parts: Sequence[FeedPart]) -> None:
+    def expect_parts(self, parts: Sequence[FeedPart]) -> None:
         """Does nothing: each part is reported when it is done."""
 
-    def hears(self, report: PartReport) -> None:
+    def report_part(self, report: PartReport) -> None:
         if report.done or report.failure is not None or stopwatch() - self._spoke > _LINE_EVERY_S:
             self._spoke = stopwatch()
-            output.write_note(sentence(report))
+            output.write_note(describe_part(report))
 
 
-class Bars:
+class FetchBars:
     """Draws one bar for each kind of each cloud: parts done, rows, rows per second, position."""
 
     def __init__(self) -> None:
@@ -80,33 +80,33 @@ class Bars:
     ) -> None:
         self._bars.stop()
 
-    def expects(self, parts: Sequence[FeedPart]) -> None:
+    def expect_parts(self, parts: Sequence[FeedPart]) -> None:
         for part in parts:
-            bar = _bar(part)
+            bar = _bar_name(part)
             if bar not in self._tasks:
                 self._tasks[bar] = self._bars.add_task(bar, total=0, rows=0, rate=0.0, now="")
             task = self._tasks[bar]
             self._bars.update(task, total=(self._bars.tasks[task].total or 0) + 1)
 
-    def hears(self, report: PartReport) -> None:
+    def report_part(self, report: PartReport) -> None:
         self._reports[report.part] = report
-        bar = _bar(report.part)
-        mine = [other for part, other in self._reports.items() if _bar(part) == bar]
+        bar = _bar_name(report.part)
+        mine = [other for part, other in self._reports.items() if _bar_name(part) == bar]
         rows = sum(other.rows for other in mine)
         self._bars.update(
             self._tasks[bar],
             completed=sum(other.done or other.failure is not None for other in mine),
             rows=rows,
             rate=rows / max(stopwatch() - self._began, 0.1),
-            now=f"{report.part.name} {_line(report.waiting) if report.waiting else report.cursor}"[:60],
+            now=f"{report.part.name} {_one_line(report.waiting) if report.waiting else report.cursor}"[:60],
         )
 
 
-def _bar(part: FeedPart) -> str:
+def _bar_name(part: FeedPart) -> str:
     return f"{part.cloud} {part.kind}"
 
 
-def sentence(report: PartReport) -> str:
+def describe_part(report: PartReport) -> str:
     """Describes the state of one part."""
     rate = report.rows / report.seconds if report.seconds > 0.05 else 0.0
     said = f"{report.part}: {report.rows:,} rows, {report.new:,} new"
@@ -115,34 +115,34 @@ def sentence(report: PartReport) -> str:
     if report.failure is not None:
         return f"{said}; not whole, see below"
     if report.waiting is not None:
-        return f"{said}; waiting: {_line(report.waiting)}"
+        return f"{said}; waiting: {_one_line(report.waiting)}"
     return said if report.done else f"{said} so far{', ' + report.cursor if report.cursor else ''}"
 
 
-def summary(report: FetchReport) -> list[str]:
+def summarize_fetch(report: FetchReport) -> list[str]:
     """Sums up the result, with what could not be fetched and why."""
     rows, new = sum(part.rows for part in report.parts), sum(part.new for part in report.parts)
     quarantined = sum(part.quarantined for part in report.parts)
     lines = [f"{rows:,} rows fetched in {report.seconds:.1f} s: {new:,} new, {quarantined:,} in quarantine"]
-    lines += [f"not fetched: {name}: {_line(error)}" for name, error in report.unavailable]
-    lines += [f"not whole: {_about(part)}" for part in report.parts if part.failure is not None]
+    lines += [f"not fetched: {name}: {_one_line(error)}" for name, error in report.unavailable]
+    lines += [f"not whole: {_describe_failure(part)}" for part in report.parts if part.failure is not None]
     lines += [f"left out: {part.part}: {part.left_out}" for part in report.parts if part.left_out]
     if report.interrupted:
         lines.append("interrupted: what was fetched is kept; the same command goes on from there")
     return lines
 
 
-def _about(report: PartReport) -> str:
-    said = _line(report.failure)
+def _describe_failure(report: PartReport) -> str:
+    said = _one_line(report.failure)
     return said if str(report.part) in said else f"{report.part}: {said}"
 
 
-def _line(error: FeedError | None) -> str:
+def _one_line(error: FeedError | None) -> str:
     """Puts an error on one line: SDKs explain themselves over many."""
     return " ".join(str(error).split())
 
 
-def document(report: FetchReport, exit_code: int) -> dict[str, Any]:
+def fetch_document(report: FetchReport, exit_code: int) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.prices.fetch/1``."""
     return {
         "schema": "spotctl.prices.fetch/1",
@@ -150,12 +150,12 @@ def document(report: FetchReport, exit_code: int) -> dict[str, Any]:
         "complete": report.is_complete,
         "interrupted": report.interrupted,
         "seconds": round(report.seconds, 3),
-        "parts": [_fields(part) for part in report.parts],
-        "unavailable": [{"feed": name, "why": _line(error)} for name, error in report.unavailable],
+        "parts": [_part_fields(part) for part in report.parts],
+        "unavailable": [{"feed": name, "why": _one_line(error)} for name, error in report.unavailable],
     }
 
 
-def _fields(report: PartReport) -> dict[str, Any]:
+def _part_fields(report: PartReport) -> dict[str, Any]:
     return {
         "cloud": report.part.cloud,
         "kind": str(report.part.kind),
@@ -169,5 +169,5 @@ def _fields(report: PartReport) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "done": report.done,
         "left_out": report.left_out,
-        "failure": None if report.failure is None else _line(report.failure),
+        "failure": None if report.failure is None else _one_line(report.failure),
     }

@@ -9,7 +9,7 @@ from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.importing import ImportedFile
 
 
-def sentence(done: ImportedFile) -> str:
+def describe_import(done: ImportedFile) -> str:
     """Describes one file, and accounts for every row of it."""
     counts = (
         (done.added.new, "new"),
@@ -23,10 +23,10 @@ def sentence(done: ImportedFile) -> str:
         for count, what in ((done.list_prices.new, "new"), (done.list_prices.quarantined, "in quarantine"))
         if count
     )
-    return f"{done.path}: {done.rows_read:,} rows read, {_span(done)}: {told}{beside}"
+    return f"{done.path}: {done.rows_read:,} rows read, {_describe_span(done)}: {told}{beside}"
 
 
-def interrupted(outcomes: Sequence[ImportedFile], asked: int) -> str:
+def describe_interrupt(outcomes: Sequence[ImportedFile], asked: int) -> str:
     """Says what is in the store after Ctrl-C."""
     return (
         f"interrupted: {len(outcomes)} of {asked} files are in the store, of the next one whole batches or "
@@ -34,22 +34,22 @@ def interrupted(outcomes: Sequence[ImportedFile], asked: int) -> str:
     )
 
 
-def document(outcomes: Sequence[ImportedFile], failures: Sequence[str]) -> dict[str, Any]:
+def import_document(outcomes: Sequence[ImportedFile], failures: Sequence[str]) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.prices.import/1``."""
     return {
         "schema": "spotctl.prices.import/1",
-        "files": [_fields(done) for done in outcomes],
+        "files": [_file_fields(done) for done in outcomes],
         "unreadable": list(failures),
     }
 
 
-def _span(done: ImportedFile) -> str:
+def _describe_span(done: ImportedFile) -> str:
     if done.first is None or done.last is None:
         return "without a time"
     return f"{format_instant(done.first)[:10]} to {format_instant(done.last)[:10]}"
 
 
-def _fields(done: ImportedFile) -> dict[str, Any]:
+def _file_fields(done: ImportedFile) -> dict[str, Any]:
     return {
         "path": done.path,
         "sources": list(done.sources),
@@ -59,10 +59,10 @@ def _fields(done: ImportedFile) -> dict[str, Any]:
         "quarantined": done.added.quarantined,
         "left_out": done.rows_left_out,
         "list_prices": {"new": done.list_prices.new, "quarantined": done.list_prices.quarantined},
-        "first": _time(done.first),
-        "last": _time(done.last),
+        "first": _format_optional(done.first),
+        "last": _format_optional(done.last),
     }
 
 
-def _time(at: Instant | None) -> str | None:
+def _format_optional(at: Instant | None) -> str | None:
     return None if at is None else format_instant(at)

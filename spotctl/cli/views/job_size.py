@@ -21,9 +21,9 @@ _NOTICEABLE_S: Final = 120.0
 _TO_MEASURE: Final = "`spotctl plan --measure` measures it"
 
 
-def lines(plan: JobPlan) -> list[str]:
+def describe_size(plan: JobPlan) -> list[str]:
     """Describes what is known of the size of the job, for people."""
-    return [*_data(plan.size), *_work(plan), *_gains(plan)]
+    return [*_describe_data(plan.size), *_describe_work(plan), *_describe_gains(plan)]
 
 
 def real_time(plan: JobPlan, speed: float) -> list[str]:
@@ -36,7 +36,7 @@ def real_time(plan: JobPlan, speed: float) -> list[str]:
     ]
 
 
-def fields(plan: JobPlan) -> dict[str, Any]:
+def size_fields(plan: JobPlan) -> dict[str, Any]:
     """Returns the same for programs."""
     size, work = plan.size, plan.work
     return {
@@ -44,14 +44,14 @@ def fields(plan: JobPlan) -> dict[str, Any]:
         "work_source": work.source.value,
         "work_range": None if work.range is None else list(work.range),
         "measured_core_seconds": None if work.measured is None else work.measured.core_seconds,
-        "input": None if size is None else _input(size),
+        "input": None if size is None else _input_fields(size),
     }
 
 
 def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
     """Warns where this computer is slower than prices pass: bills are higher then."""
     ahead, speed = plan.ahead, options.speed
-    told = [] if options.speed_named or speed == DEFAULT_SPEED else [_chosen(plan, speed)]
+    told = [] if options.speed_named or speed == DEFAULT_SPEED else [_explain_speed(plan, speed)]
     slower = plan.work.slower_here(ahead.work / ahead.expected_s, speed) if ahead.expected_s > 0 else None
     if slower is None or slower < SLOWER or (slower - 1) * ahead.expected_s < _NOTICEABLE_S:
         return told
@@ -66,14 +66,14 @@ def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
     ]
 
 
-def _chosen(plan: JobPlan, speed: float) -> str:
+def _explain_speed(plan: JobPlan, speed: float) -> str:
     """Explains a speed that is not the usual one, where the user named none."""
     began = plan.work.source is WorkSource.RECORDED
     why = "at which its run began" if began else "as fast as this computer computes what is planned"
     return f"{plan.terms.job}: --speed {speed:g}, {why}"
 
 
-def _data(size: InputSize | None) -> list[str]:
+def _describe_data(size: InputSize | None) -> list[str]:
     if size is None:
         return []
     counts, files = size.counts, f" in {size.counts.files} files" if size.counts.files > 1 else ""
@@ -83,27 +83,27 @@ def _data(size: InputSize | None) -> list[str]:
     model = event_text.format_size(size.model_values * BYTES_PER_VALUE)
     most = "" if size.model_exact else "at most "
     size_told = f"{event_text.format_size(counts.size_bytes)}{files}; the model has {most}{model}"
-    return [f"data             {_rows(counts)}{told}, {size_told}"]
+    return [f"data             {_describe_rows(counts)}{told}, {size_told}"]
 
 
-def _rows(counts: Counts) -> str:
+def _describe_rows(counts: Counts) -> str:
     """Formats the number of rows, to three digits where it is estimated."""
     if counts.exact:
         return f"{counts.rows:,} rows"
     return f"about {round(counts.rows, 3 - len(str(counts.rows))):,} rows"
 
 
-def _work(plan: JobPlan) -> list[str]:
+def _describe_work(plan: JobPlan) -> list[str]:
     """Describes the work of a clock, unless the job file says it and nothing was measured."""
     work, unit = plan.work, event_text.progress_unit(plan.terms)
     figure = f"{work.core_seconds:.3g} core-seconds"
     match work.source:
         case WorkSource.SAID if work.measured is not None:
-            took = f"{work.measured.core_seconds:.3g} core-seconds of this computer ({_range(plan)})"
+            took = f"{work.measured.core_seconds:.3g} core-seconds of this computer ({_describe_range(plan)})"
             told = [f"a {unit} takes {took};", f"the job file says {work.core_seconds:g}"]
         case WorkSource.MEASURED:
             keep = f"local: {{core_seconds_per_clock: {work.core_seconds:.3g}}}"
-            took = f"a {unit} takes {figure} ({_range(plan)}), as measured here;"
+            took = f"a {unit} takes {figure} ({_describe_range(plan)}), as measured here;"
             told = [took, f"to keep that, write {keep}"]
         case WorkSource.ESTIMATED:
             within = f"right within a factor of {ESTIMATES_WITHIN:g}"
@@ -117,12 +117,12 @@ def _work(plan: JobPlan) -> list[str]:
     return [f"{'' if number else 'work':17}{line}" for number, line in enumerate(told)]
 
 
-def _range(plan: JobPlan) -> str:
+def _describe_range(plan: JobPlan) -> str:
     measured = plan.work.measured
     return "" if measured is None else f"{measured.low:.3g} to {measured.high:.3g}"
 
 
-def _gains(plan: JobPlan) -> list[str]:
+def _describe_gains(plan: JobPlan) -> list[str]:
     """Names machines on which a program is assumed to be slower than their cores, perhaps unsaid by its
     file.
     """
@@ -133,7 +133,7 @@ def _gains(plan: JobPlan) -> list[str]:
     return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]
 
 
-def _input(size: InputSize) -> dict[str, Any]:
+def _input_fields(size: InputSize) -> dict[str, Any]:
     counts = size.counts
     return {
         "files": counts.files,

@@ -23,47 +23,56 @@ from spotctl.session.launch_plan import JobPlan
 _MARKETS_NAMED: Final = 5
 
 
-def picture(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
+def draw_plan(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
     """Draws for people what would be bought, the alternatives to the first purchase, what to expect.
 
     ``data``: how the columns of the input are read. ``speed``: at which a launch would go.
     """
     terms = plan.terms
-    warnings = (*set_aside(plan), *candidates.unknowns(plan), *setbacks.warnings(plan))
+    warnings = (*set_aside(plan), *candidates.list_unknowns(plan), *setbacks.setback_warnings(plan))
     return Group(
         Text.assemble(
             (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
         ),
-        Text(f"starts {format_instant(terms.start)}, the prices' own time{_again(plan)}", style="dim"),
+        Text(
+            f"starts {format_instant(terms.start)}, the prices' own time{_describe_reproduction(plan)}",
+            style="dim",
+        ),
         *([] if data is None else [Text(f"reads {data}", style="dim")]),
         *(Text(line, style="yellow") for line in warnings),
         Text(""),
-        _steps(plan),
-        *candidates.picture(plan),
+        _draw_steps(plan),
+        *candidates.draw_candidates(plan),
         Text(""),
-        *_expected(plan, speed),
+        *_describe_expectation(plan, speed),
     )
 
 
-def _expected(plan: JobPlan, speed: float) -> list[Text]:
+def _describe_expectation(plan: JobPlan, speed: float) -> list[Text]:
     told = expectation.cost_and_finish(plan)
     if not math.isfinite(plan.ahead.expected_s):
-        return [*(Text(line, style="bold") for line in told), *(Text(line) for line in job_size.lines(plan))]
+        return [
+            *(Text(line, style="bold") for line in told),
+            *(Text(line) for line in job_size.describe_size(plan)),
+        ]
     here = job_size.real_time(plan, speed)
-    return [Text(line) for line in (*told, *here, *job_size.lines(plan), *expectation.limits(plan))]
+    return [
+        Text(line)
+        for line in (*told, *here, *job_size.describe_size(plan), *expectation.describe_limits(plan))
+    ]
 
 
-def _steps(plan: JobPlan) -> Table:
+def _draw_steps(plan: JobPlan) -> Table:
     """Draws what would be done, one thing after the other; long lines go on below their beginning."""
     steps = Table.grid(padding=(0, 3))
     steps.add_column(no_wrap=True)
     steps.add_column(overflow="fold")
-    for number, said in enumerate((*_reliable(plan), *(one.why for one in plan.ahead.decisions))):
+    for number, said in enumerate((*_describe_reliable(plan), *(one.why for one in plan.ahead.decisions))):
         steps.add_row("then" if number else "first", Text(said))
     return steps
 
 
-def _reliable(plan: JobPlan) -> list[str]:
+def _describe_reliable(plan: JobPlan) -> list[str]:
     """Describes the reliable machines, which come first; nothing where checkpoints take their place."""
     terms, at = plan.terms, plan.reliable
     if not terms.reliable_count:
@@ -72,10 +81,11 @@ def _reliable(plan: JobPlan) -> list[str]:
         return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
     machines = event_text.format_machines(terms.reliable_count, at.market)
     if at.bid is None:
-        return [f"{machines}, on-demand at {_rate(at.price)}{_may_be_cheaper(terms)}"]
+        return [f"{machines}, on-demand at {_format_rate(at.price)}{_may_be_cheaper(terms)}"]
     return [
-        f"{machines}, on spot at {_rate(at.price)} "
-        f"(on demand ${event_text.format_price(terms.reliable.on_demand)}), to keep the model. {_reliable_risk(at)}"
+        f"{machines}, on spot at {_format_rate(at.price)} "
+        f"(on demand ${event_text.format_price(terms.reliable.on_demand)}), to keep the model. "
+        f"{_reliable_risk(at)}"
     ]
 
 
@@ -100,7 +110,7 @@ def _reliable_risk(at: ReliablePlacement) -> str:
     )
 
 
-def document(plan: JobPlan) -> dict[str, Any]:
+def plan_document(plan: JobPlan) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.plan/1``."""
     terms, ahead = plan.terms, plan.ahead
     return {
@@ -109,16 +119,16 @@ def document(plan: JobPlan) -> dict[str, Any]:
         "prices": terms.prices,
         "rules": terms.rules.name,
         "start": format_instant(terms.start),
-        "reproduce": _reproduce(plan),
+        "reproduce": _reproduce_options(plan),
         "reliable": {"count": terms.reliable_count, **to_public(terms.reliable), **_reliable_at(plan)},
         "work": ahead.work,
         "core_seconds_per_clock": terms.core_seconds_per_clock,
-        **job_size.fields(plan),
-        **expectation.fields(plan),
-        "setbacks": setbacks.fields(plan.setbacks),
+        **job_size.size_fields(plan),
+        **expectation.expectation_fields(plan),
+        "setbacks": setbacks.setback_fields(plan.setbacks),
         "price_rows": {"read": plan.recording.rows_read, "quarantined": plan.recording.rows_quarantined},
         "markets_left_out": _left_out(plan),
-        **candidates.fields(plan),
+        **candidates.candidate_fields(plan),
         "price_findings": to_public(plan.recording.findings, tuple[FlawFinding, ...]),
         "decisions": [to_public(decision) for decision in ahead.decisions],
     }
@@ -171,9 +181,9 @@ def _left_out(plan: JobPlan) -> list[str]:
     ]
 
 
-def _again(plan: JobPlan) -> str:
+def _describe_reproduction(plan: JobPlan) -> str:
     """Says how to repeat a start that follows from the clock; nothing where it was named."""
-    return f"; again with {_reproduce(plan)}" if plan.start_follows_clock else ""
+    return f"; again with {_reproduce_options(plan)}" if plan.start_follows_clock else ""
 
 
 def start_told(plan: JobPlan) -> list[str]:
@@ -181,13 +191,15 @@ def start_told(plan: JobPlan) -> list[str]:
     if not plan.start_follows_clock:
         return []
     terms = plan.terms
-    return [f"{terms.job}: starts {format_instant(terms.start)}, as the clock says{_again(plan)}"]
+    return [
+        f"{terms.job}: starts {format_instant(terms.start)}, as the clock says{_describe_reproduction(plan)}"
+    ]
 
 
-def _reproduce(plan: JobPlan) -> str:
+def _reproduce_options(plan: JobPlan) -> str:
     """Returns the options that repeat the same start, whatever the clock says."""
     return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
 
 
-def _rate(price: UsdPerHour) -> str:
+def _format_rate(price: UsdPerHour) -> str:
     return f"${event_text.format_price(price)} per hour each"

@@ -21,7 +21,7 @@ from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState
 from spotctl.queue.spec import QueueSettings
 
 
-def _again(found: QueuePlan, settings: QueueSettings) -> str:
+def _describe_reproduction(found: QueuePlan, settings: QueueSettings) -> str:
     """Says how to repeat a start that follows from the clock; nothing where it was named."""
     named = settings.options.prices.start is not None
     return "" if named else f"; again with --trace-start {format_instant(found.start)}"
@@ -46,16 +46,17 @@ def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
     ]
 
 
-def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
+def draw_plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     """Draws what would be promised, and what the first round would give."""
     spec = settings.spec
     budget = "none" if spec.budget is None else event_text.format_money(spec.budget)
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
-        f"starts {format_instant(found.start)}, the prices' own time{_again(found, settings)}",
+        f"starts {format_instant(found.start)}, the prices' own "
+        f"time{_describe_reproduction(found, settings)}",
         f"a round every {event_text.format_span(spec.round_s)}; budget {budget}",
-        f"machines at once: {_quotas(found, settings)}",
+        f"machines at once: {_describe_quotas(found, settings)}",
         f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
     ]
     about += too_fast(found, settings)
@@ -67,13 +68,13 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
         for pool, count in settings.spec.quotas.items()
         if found.leasable[pool] <= 0
     ]
-    table = _table("job", "first lease", "share of time", "deadline", "put aside")
+    table = _make_table("job", "first lease", "share of time", "deadline", "put aside")
     for name in found.admission.judged:
         table.add_row(
             name,
-            _lease(found, name),
-            _share(found.first.shares.get(name)),
-            _deadline(found, name),
+            _first_lease(found, name),
+            _format_share(found.first.shares.get(name)),
+            _describe_deadline(found, name),
             "-"
             if (amount := found.admission.allowances.get(name)) is None
             else event_text.format_money(amount),
@@ -83,7 +84,7 @@ def plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     return Group(head, *(Text(line) for line in about), Text(), table)
 
 
-def _quotas(found: QueuePlan, settings: QueueSettings) -> str:
+def _describe_quotas(found: QueuePlan, settings: QueueSettings) -> str:
     """Describes each quota, and what leases can have where promises reserve some of it."""
     told = []
     for pool, count in settings.spec.quotas.items():
@@ -112,7 +113,7 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
                 "shares": dict(found.first.shares.get(name, {})),
                 "first_lease": None if (lease := found.first.leases.get(name)) is None else lease.count,
                 "markets": [] if lease is None else [str(market) for market in lease.markets],
-                "rates": _rates(found.rates[name]),
+                "rates": _rate_fields(found.rates[name]),
                 "slower_here": found.slower.get(name),
             }
             for name, one in found.admission.judged.items()
@@ -124,16 +125,16 @@ def plan_object(found: QueuePlan, settings: QueueSettings) -> dict[str, Any]:
     }
 
 
-def _lease(found: QueuePlan, name: str) -> str:
+def _first_lease(found: QueuePlan, name: str) -> str:
     lease = found.first.leases.get(name)
-    return "nothing" if lease is None else _leased(lease)
+    return "nothing" if lease is None else _format_lease(lease)
 
 
-def _share(shares: Mapping[str, float] | None) -> str:
+def _format_share(shares: Mapping[str, float] | None) -> str:
     return f"{sum(shares.values()):.0%}" if shares else "-"
 
 
-def _deadline(found: QueuePlan, name: str) -> str:
+def _describe_deadline(found: QueuePlan, name: str) -> str:
     one = found.admission.judged[name]
     if one.terms.deadline_s is None:
         return "none"
@@ -149,7 +150,7 @@ def _deadline(found: QueuePlan, name: str) -> str:
 
 def list_table(found: QueueStatus) -> RenderableType:
     """Draws a line for each job, then failed jobs, then the queue, then measured speeds."""
-    table = _table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
+    table = _make_table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
     for row in found.rows:
         served = row.served
         table.add_row(
@@ -157,7 +158,9 @@ def list_table(found: QueueStatus) -> RenderableType:
             f"waits for {', '.join(row.after)}" if row.after else row.state,
             f"{served.got / served.whole:.0%}" if served.whole else "-",
             f"{served.due / served.whole:.0%}" if served.whole else "-",
-            "-" if row.lease is None else f"{_leased(row.lease)} until {format_instant(row.lease.until)}",
+            "-"
+            if row.lease is None
+            else f"{_format_lease(row.lease)} until {format_instant(row.lease.until)}",
             "-" if row.done is None else f"{row.done:.0%}",
             "?" if row.cost is None else event_text.format_money(row.cost),
             _in_time(row),
@@ -195,7 +198,7 @@ def _in_time(row: JobStatus) -> str:
     return f"{word}, {format_instant(row.deadline)}"
 
 
-def listed(found: QueueStatus) -> dict[str, Any]:
+def list_document(found: QueueStatus) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.queue-list/1``."""
     return {
         "schema": "spotctl.queue-list/1",
@@ -207,11 +210,11 @@ def listed(found: QueueStatus) -> dict[str, Any]:
         "rounds": found.rounds,
         "budget": None if found.budget is None else format_micros(found.budget),
         "cost": format_micros(found.cost),
-        "jobs": [_row(row) for row in found.rows],
+        "jobs": [_job_fields(row) for row in found.rows],
     }
 
 
-def _row(row: JobStatus) -> dict[str, Any]:
+def _job_fields(row: JobStatus) -> dict[str, Any]:
     whole = row.served.whole
     return {
         "job": row.job,
@@ -221,7 +224,7 @@ def _row(row: JobStatus) -> dict[str, Any]:
         "share": row.share,
         "share_received": round(row.served.got / whole, 6) if whole else None,
         "share_due": round(row.served.due / whole, 6) if whole else None,
-        "machines": None if row.lease is None else _leased(row.lease),
+        "machines": None if row.lease is None else _format_lease(row.lease),
         "lease": None if row.lease is None else _lease_object(row.lease),
         "done": row.done,
         "cost": None if row.cost is None else format_micros(row.cost),
@@ -232,11 +235,11 @@ def _row(row: JobStatus) -> dict[str, Any]:
         "finish": None if row.finish is None else format_instant(row.finish),
         "exit_code": row.exit_code,
         "why": row.why or None,
-        "rates": _rates(row.rates),
+        "rates": _rate_fields(row.rates),
     }
 
 
-def _leased(lease: Lease) -> str:
+def _format_lease(lease: Lease) -> str:
     return f"{lease.count} x {' or '.join(sorted({market.instance_type for market in lease.markets}))}"
 
 
@@ -245,7 +248,7 @@ def _lease_object(lease: Lease) -> dict[str, Any]:
     return {"count": lease.count, "markets": markets, "until": format_instant(lease.until)}
 
 
-def _rates(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
+def _rate_fields(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
     """Returns by instance type what one machine does, how sure that is, and how it is known."""
     return {
         kind: {
@@ -257,9 +260,9 @@ def _rates(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
     }
 
 
-def ended(final: Mapping[str, Any]) -> RenderableType:
+def draw_end(final: Mapping[str, Any]) -> RenderableType:
     """Draws the table at the end of a queue."""
-    table = _table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
+    table = _make_table("job", "ended", "took", "cost", "on demand", "evictions", "deadline")
     for job in final["jobs"]:
         if job["run"] is None:
             table.add_row(job["job"], job["why"], "-", "-", "-", "-", "-")
@@ -267,7 +270,7 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
         baseline = None if job["savings_fraction"] is None else job["cost"]["on_demand_baseline"]
         table.add_row(
             job["job"],
-            _how(job),
+            _describe_ending(job),
             event_text.format_span(job["sim_seconds"]),
             f"${job['cost']['total']}",
             "-" if baseline is None else f"${baseline}",
@@ -282,13 +285,16 @@ def ended(final: Mapping[str, Any]) -> RenderableType:
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
     waited = f", {held:.1f} s held for machines to be ready" if held else ""
-    took = f"{event_text.format_span(final['sim_seconds'])} of the prices' time, {final['rounds']} rounds{waited}"
+    took = (
+        f"{event_text.format_span(final['sim_seconds'])} of the prices' time, {final['rounds']} "
+        f"rounds{waited}"
+    )
     left = final["instances_left"]
     rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(event_text.NOMINAL, style="dim"))
 
 
-def _how(job: Mapping[str, Any]) -> str:
+def _describe_ending(job: Mapping[str, Any]) -> str:
     told = event_text.describe_end(job["state"], job["why"])
     return (
         told if job["died_of"] is None else f"{told}; {event_text.describe_death(job['died_of'], job['job'])}"
@@ -308,14 +314,14 @@ def _ended_in_time(job: Mapping[str, Any]) -> str:
 
 
 def menu_table() -> Table:
-    table = _table("policy", "does", "can be told")
+    table = _make_table("policy", "does", "can be told")
     for offered in MENU.values():
         told = "; ".join(f"{name}: {meaning}" for name, meaning in offered.takes.items())
         table.add_row(offered.name, offered.does, told or "-")
     return table
 
 
-def menu() -> dict[str, Any]:
+def menu_document() -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.policies/1``."""
     return {
         "schema": "spotctl.policies/1",
@@ -323,7 +329,7 @@ def menu() -> dict[str, Any]:
     }
 
 
-def _table(*titles: str) -> Table:
+def _make_table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(titles):
         table.add_column(title, no_wrap=number == 0)

@@ -16,13 +16,13 @@ from spotctl.cli.format import event_text, json_lines
 from spotctl.cli.format.report_format import (
     ReportFormat,
 )
-from spotctl.cli.views.advice import age
+from spotctl.cli.views.advice import format_age
 from spotctl.prices.quotes import Quote
 
 _COLUMNS: Final = ("time_utc", "cloud", "region", "zone", "instance_type", "price_usd_hour", "source")
 
 
-def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
+def draw_quotes(quotes: Sequence[Quote], now: Instant) -> RenderableType:
     """Draws a line for each market."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
@@ -35,15 +35,15 @@ def picture(quotes: Sequence[Quote], now: Instant) -> RenderableType:
             str(quote.market),
             "-" if quote.price is None else event_text.format_price(quote.price),
             format_instant(quote.since),
-            age(quote.age_s(now)),
+            format_age(quote.age_s(now)),
             f"{quote.rows:,}",
             quote.source,
-            _remarks(quote, now),
+            _describe_remarks(quote, now),
         )
     return table
 
 
-def warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
+def quote_warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
     """Returns what to know about all of them."""
     if not quotes:
         return ["no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"]
@@ -53,17 +53,17 @@ def warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
     return [f"stale: {stale} of {len(quotes)} prices are older than they should be; `spotctl prices fetch`"]
 
 
-def _remarks(quote: Quote, now: Instant) -> str:
+def _describe_remarks(quote: Quote, now: Instant) -> str:
     approximate = "times are approximate" if quote.approximate else ""
     return "; ".join(filter(None, ("stale" if quote.is_stale(now) else "", quote.doubt, approximate)))
 
 
-def document(quotes: Sequence[Quote], now: Instant) -> dict[str, Any]:
+def quotes_document(quotes: Sequence[Quote], now: Instant) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.prices.show/1``."""
-    return {"schema": "spotctl.prices.show/1", "prices": [fields(quote, now) for quote in quotes]}
+    return {"schema": "spotctl.prices.show/1", "prices": [quote_fields(quote, now) for quote in quotes]}
 
 
-def fields(quote: Quote, now: Instant) -> dict[str, Any]:
+def quote_fields(quote: Quote, now: Instant) -> dict[str, Any]:
     """Returns one quote for programs."""
     return {
         "cloud": quote.market.cloud,
@@ -88,19 +88,19 @@ def fields(quote: Quote, now: Instant) -> dict[str, Any]:
 # ---- histories ----------------------------------------------------------------------------------
 
 
-def origin(quote: Quote, now: Instant) -> list[str]:
+def describe_origin(quote: Quote, now: Instant) -> list[str]:
     """Says where a history is from, how old its end is, and what else to know."""
     said = (
         f"{quote.market}: {quote.source}, a{'n' if quote.semantics[0] in 'aeiou' else ''} {quote.semantics}"
     )
-    lines = [f"{said}; last seen {age(quote.age_s(now))} ago"]
+    lines = [f"{said}; last seen {format_age(quote.age_s(now))} ago"]
     others = [source for source in quote.sources if source != quote.source]
     if others:
         lines.append(f"where it is silent: {', '.join(others)}")
-    return lines + ([f"warning: {_remarks(quote, now)}"] if _remarks(quote, now) else [])
+    return lines + ([f"warning: {_describe_remarks(quote, now)}"] if _describe_remarks(quote, now) else [])
 
 
-def history(quote: Quote, steps: Series) -> RenderableType:
+def draw_history(quote: Quote, steps: Series) -> RenderableType:
     """Draws every step and how long it held; people count days better than seconds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("from (UTC)", no_wrap=True)
@@ -108,16 +108,16 @@ def history(quote: Quote, steps: Series) -> RenderableType:
         table.add_column(title, justify="right", no_wrap=True)
     ends = [*steps.times[1:].tolist(), max(quote.observed, *steps.times[-1:].tolist())]
     for begin, price, end in zip(steps.times.tolist(), steps.prices.tolist(), ends, strict=True):
-        table.add_row(format_instant(Instant(begin)), event_text.format_price(price), age(end - begin))
+        table.add_row(format_instant(Instant(begin)), event_text.format_price(price), format_age(end - begin))
     return table
 
 
 def history_text(quote: Quote, steps: Series, form: ReportFormat, now: Instant) -> str:
     """Writes CSV, or one JSON object: ``spotctl.prices.history/1``."""
-    rows = list(_steps(steps))
+    rows = list(_list_steps(steps))
     if form is ReportFormat.JSON:
         listed = [{"time": at, "price": f"{price:.6f}"} for at, price in rows]
-        about = {"schema": "spotctl.prices.history/1", **fields(quote, now)}
+        about = {"schema": "spotctl.prices.history/1", **quote_fields(quote, now)}
         return json_lines.to_document({**about, "steps": listed})
     market, text = quote.market, io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -127,6 +127,6 @@ def history_text(quote: Quote, steps: Series, form: ReportFormat, now: Instant) 
     return text.getvalue().rstrip("\n")
 
 
-def _steps(steps: Series) -> Iterator[tuple[str, float]]:
+def _list_steps(steps: Series) -> Iterator[tuple[str, float]]:
     for at, price in zip(steps.times.tolist(), steps.prices.tolist(), strict=True):
         yield format_instant(Instant(at)), price

@@ -17,24 +17,24 @@ from spotctl.report.summary import MONEY
 _RUNS_NAMED: Final = 5
 
 
-def table(runs: Summaries, by: Grouping) -> TextTable:
+def report_table(runs: Summaries, by: Grouping) -> TextTable:
     """Builds the table for people: hours, and dollars to the last digit so that rows add up to the total."""
     whole = group_all(runs)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
     compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
     return TextTable(
         titles=(by.value, *titles, *compared),
-        rows=[_cells(group) for group in group_runs(runs, by)],
+        rows=[_group_cells(group) for group in group_runs(runs, by)],
         left=1,
-        total=_cells(whole),
+        total=_group_cells(whole),
         notes=(
             *(amounts.NOMINAL, amounts.BASELINES),
-            *(*_zone(runs, by), *_uncompared(whole), *_open(whole)),
+            *(*_zone_notes(runs, by), *_uncompared_notes(whole), *_unfinished_notes(whole)),
         ),
     )
 
 
-def _zone(runs: Summaries, by: Grouping) -> list[str]:
+def _zone_notes(runs: Summaries, by: Grouping) -> list[str]:
     """Says which days are meant."""
     zone = _time_zone(runs)
     if by not in (Grouping.DAY, Grouping.MONTH) or zone is None:
@@ -47,7 +47,7 @@ def _time_zone(runs: Summaries) -> str | None:
     return time_zone(max(run.began for run in runs.values())) if runs else None
 
 
-def _uncompared(whole: Group) -> list[str]:
+def _uncompared_notes(whole: Group) -> list[str]:
     """Says what was paid without savings counted on it, by reason."""
     lines = []
     for reason, count in Counter(whole.uncompared_runs.values()).items():
@@ -62,7 +62,7 @@ def _uncompared(whole: Group) -> list[str]:
     ]
 
 
-def _open(whole: Group) -> list[str]:
+def _unfinished_notes(whole: Group) -> list[str]:
     """Says what to know of a sum that is not final yet."""
     if not whole.unfinished:
         return []
@@ -71,22 +71,22 @@ def _open(whole: Group) -> list[str]:
 
 
 def plain_table(runs: Summaries, by: Grouping) -> str:
-    """Writes ``table`` as text."""
-    return table(runs, by).to_text()
+    """Writes ``report_table`` as text."""
+    return report_table(runs, by).to_text()
 
 
 def rows_csv(runs: Summaries, by: Grouping) -> str:
     """Writes one line per group, without a total: readers can add."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(_fields(group_all(runs), by)), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(_group_fields(group_all(runs), by)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_fields(group, by) for group in group_runs(runs, by))
+    writer.writerows(_group_fields(group, by) for group in group_runs(runs, by))
     return text.getvalue().rstrip("\n")
 
 
-def document(runs: Summaries, by: Grouping) -> str:
+def report_document(runs: Summaries, by: Grouping) -> str:
     """Writes one JSON object."""
-    rows = [_fields(group, by) for group in group_runs(runs, by)]
+    rows = [_group_fields(group, by) for group in group_runs(runs, by)]
     whole = group_all(runs)
     return json_lines.to_document(
         {
@@ -94,14 +94,14 @@ def document(runs: Summaries, by: Grouping) -> str:
             "by": by.value,
             "money": MONEY,
             "rows": rows,
-            "total": _fields(whole, by),
+            "total": _group_fields(whole, by),
             "runs_not_compared": dict(whole.uncompared_runs),
             "time_zone": _time_zone(runs),
         }
     )
 
 
-def _fields(group: Group, by: Grouping) -> dict[str, Any]:
+def _group_fields(group: Group, by: Grouping) -> dict[str, Any]:
     return {
         by.value: group.key,
         "runs": group.runs,
@@ -126,7 +126,7 @@ def _fields(group: Group, by: Grouping) -> dict[str, Any]:
     }
 
 
-def _cells(group: Group) -> tuple[str, ...]:
+def _group_cells(group: Group) -> tuple[str, ...]:
     hours = (f"{seconds / HOUR_S:.2f}" for seconds in (group.paid_s, group.free_s, group.on_demand_s))
     sums = (
         amounts.format_exact(a)
@@ -142,11 +142,11 @@ def _cells(group: Group) -> tuple[str, ...]:
         "-" if group.savings is None else f"{group.savings:.1%}",
         str(group.evictions),
         str(group.evicted),
-        _redone(group),
+        _format_redone(group),
     )
 
 
-def _redone(group: Group) -> str:
+def _format_redone(group: Group) -> str:
     """Formats clocks and steps, and how long programs ran in vain."""
     if group.clocks_redone is None:
         return "-"

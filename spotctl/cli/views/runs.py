@@ -1,4 +1,4 @@
-"""Shows runs like ``status`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
+"""Shows runs like ``status_document`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def none_yet() -> str:
     return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.list_runs() else told
 
 
-def table(runs: Mapping[Run, RunSummary]) -> TextTable:
+def runs_table(runs: Mapping[Run, RunSummary]) -> TextTable:
     """Builds a table with a line for each run."""
     figures = ("stage", "machines", "progress", "objective", "cost", "saved", "evictions")
-    cells = [_cells(run, summary) for run, summary in runs.items()]
+    cells = [_run_cells(run, summary) for run, summary in runs.items()]
     return TextTable(("job", "run", "state", *figures), cells, left=3)
 
 
-def status(runs: Iterable[RunSummary]) -> dict[str, Any]:
+def status_document(runs: Iterable[RunSummary]) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.status/1``."""
     return {"schema": "spotctl.status/1", "runs": [dict(summary.status) for summary in runs]}
 
@@ -41,19 +41,19 @@ def exit_code(summary: RunSummary) -> int:
     return _UNATTENDED if code is None else int(code)
 
 
-def _doing(found: Mapping[str, Any]) -> str:
+def _describe_state(found: Mapping[str, Any]) -> str:
     """Describes what a run does or came to, and whether that is without a terminal."""
     goes_on = found["exit_code"] is None and found["state"] != UNATTENDED
     return f"{found['state']}, detached" if found["background"] and goes_on else str(found["state"])
 
 
-def _cells(run: Run, summary: RunSummary) -> tuple[str, ...]:
+def _run_cells(run: Run, summary: RunSummary) -> tuple[str, ...]:
     found = summary.status
     savings, objective = found["savings_fraction"], found["objective"]
     return (
         run.name,
         run.id,
-        _doing(found),
+        _describe_state(found),
         str(found["stage"]),
         str(sum(len(allocation["instances"]) for allocation in found["footprint"])),
         summary.progress,

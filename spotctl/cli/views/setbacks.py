@@ -13,7 +13,7 @@ _HARDLY_EVER: Final = 1000
 """Evictions in a row after which nobody waits for the end of a program."""
 
 
-def warnings(plan: JobPlan) -> list[str]:
+def setback_warnings(plan: JobPlan) -> list[str]:
     """Warns of a command that keeps nothing, or needs longer to begin than machines last."""
     found = plan.setbacks
     if found is None:
@@ -29,19 +29,19 @@ def warnings(plan: JobPlan) -> list[str]:
     if found.keeps is False:
         lines += [
             "the program keeps nothing (checkpoint: off), so an eviction starts it anew:",
-            f"  {_expected(found)};",
+            f"  {_describe_expected(found)};",
             "  let it write checkpoints (docs/command-jobs.md), or say objective: {strategy: on-demand}",
         ]
     elif found.keeps is None and is_significant(found, plan.ahead):
         lines += [
             "if the program keeps nothing, an eviction starts it anew:",
-            f"  {_expected(found)};",
+            f"  {_describe_expected(found)};",
             "  say checkpoint: {every: 10m} where it writes them, as is assumed here, or checkpoint: off",
         ]
     return lines
 
 
-def _expected(found: Setbacks) -> str:
+def _describe_expected(found: Setbacks) -> str:
     lasts = f"a machine is expected to last {event_text.format_span(found.life_s)}"
     if found.evictions is None or found.anew_s is None or found.anew_cost is None:
         return lasts
@@ -53,7 +53,7 @@ def _expected(found: Setbacks) -> str:
     return f"{lasts}, so expected are {found.evictions:.1f} evictions, {takes}"
 
 
-def fields(found: Setbacks | None) -> dict[str, Any] | None:
+def setback_fields(found: Setbacks | None) -> dict[str, Any] | None:
     """Returns the same for programs; None for an elastic job."""
     if found is None:
         return None

@@ -12,7 +12,7 @@ from rich.text import Text
 from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.findings import StoreFinding
 from spotctl.cli.format import json_lines
-from spotctl.cli.views.advice import age
+from spotctl.cli.views.advice import format_age
 from spotctl.prices.store_status import RegionStatus, StoreStatus
 
 NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
@@ -23,10 +23,10 @@ def is_empty(found: StoreStatus) -> bool:
     return not (found.corners or found.findings or found.probes or found.lifetimes)
 
 
-def picture(found: StoreStatus, now: Instant) -> RenderableType:
+def draw_store(found: StoreStatus, now: Instant) -> RenderableType:
     """Draws regions, then which of several sources is believed, then findings."""
     seen = found.probes + found.lifetimes
-    parts: list[RenderableType] = [_corners(found, now) if found.corners else Text(NOTHING)]
+    parts: list[RenderableType] = [_draw_regions(found, now) if found.corners else Text(NOTHING)]
     if found.rates:
         parts.append(Text(f"{found.rates:,} published eviction rates"))
     if seen:
@@ -41,11 +41,11 @@ def picture(found: StoreStatus, now: Instant) -> RenderableType:
         ]
     if found.findings:
         parts += [Text(""), Text(f"findings; {found.quarantined_rows:,} rows in quarantine", "bold")]
-        parts += [Text(line) for finding in found.findings for line in _lines(finding)]
+        parts += [Text(line) for finding in found.findings for line in _describe_finding(finding)]
     return Group(*parts)
 
 
-def _corners(found: StoreStatus, now: Instant) -> Table:
+def _draw_regions(found: StoreStatus, now: Instant) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("cloud", "region"):
         table.add_column(title, no_wrap=True)
@@ -60,14 +60,14 @@ def _corners(found: StoreStatus, now: Instant) -> Table:
             f"{corner.rows:,}",
             format_instant(corner.first)[:10],
             format_instant(corner.last)[:10],
-            age(max(now - corner.observed, 0)),
+            format_age(max(now - corner.observed, 0)),
             f"{corner.stale:,}",
-            "; ".join(_sources(corner)),
+            "; ".join(_list_sources(corner)),
         )
     return table
 
 
-def _sources(corner: RegionStatus) -> Iterator[str]:
+def _list_sources(corner: RegionStatus) -> Iterator[str]:
     for source, markets in corner.believed:
         yield source if len(corner.believed) == 1 else f"{source} ({markets:,})"
     if corner.gone:
@@ -76,14 +76,14 @@ def _sources(corner: RegionStatus) -> Iterator[str]:
         yield f"{corner.doubted:,} in doubt"
 
 
-def _lines(finding: StoreFinding) -> Iterator[str]:
+def _describe_finding(finding: StoreFinding) -> Iterator[str]:
     fate = "in quarantine" if finding.kind.is_quarantining else "kept"
     yield f"{finding.count:,} x {finding.kind} ({fate}), {finding.source}"
     for example in finding.examples[:3]:
         yield f"    {example}"
 
 
-def document(found: StoreStatus, now: Instant) -> dict[str, Any]:
+def store_document(found: StoreStatus, now: Instant) -> dict[str, Any]:
     """Builds the object for programs: ``spotctl.prices.status/1``."""
     return {
         "schema": "spotctl.prices.status/1",

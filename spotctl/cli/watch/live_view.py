@@ -73,7 +73,10 @@ def describe_cost(money: RunAccount) -> str:
     """Says what a run cost so far, beside the cost of the same work on demand."""
     spent = event_text.format_money(money.spending.total)
     if money.spending.refunded:
-        spent += f" ({event_text.format_money(money.spending.refunded)} came back for hours in which machines were taken)"
+        spent += (
+            f" ({event_text.format_money(money.spending.refunded)} came back for hours in which machines "
+            "were taken)"
+        )
     if money.baselines is None:
         return f"{spent}; no work is done yet that on-demand could be compared for"
     ways = ", ".join(
@@ -167,8 +170,8 @@ def _draw_facts(view: LiveView) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("stage", Text(_describe_stage(state)))
     grid.add_row("progress", _draw_progress(state))
-    if state.checkpoint is not None:
-        clock, folder = state.checkpoint
+    if state.recovery.checkpoint is not None:
+        clock, folder = state.recovery.checkpoint
         grid.add_row("checkpoint", Text(f"{event_text.progress_unit(state.terms)} {clock} in {folder}"))
     if view.terminal:
         grid.add_row("terminal", Text(view.terminal))
@@ -180,7 +183,7 @@ def _draw_facts(view: LiveView) -> RenderableType:
     grid.add_row("cost so far", Text(describe_cost(build_account(state))))
     if state.terms.expected is not None:
         grid.add_row("planned", Text(describe_plan(state.terms.start, state.terms.expected)))
-    why = state.last_decision.why if state.last_decision else "none yet"
+    why = state.deciding.last_decision.why if state.deciding.last_decision else "none yet"
     grid.add_row("last decision", Text(why))
     grid.add_row("next decision", Text(_next_decision(view)))
     return grid
@@ -192,15 +195,21 @@ def _describe_stage(state: State) -> str:
         return "getting its input ready"
     if state.terms.engine.relies_on_checkpoints and doing is None:
         return "a program that checkpoints" if any(state.working_instances()) else "waiting for a machine"
-    return doing if doing else f"{state.stage}: {event_text.STAGES[state.stage]}"
+    return doing if doing else f"{state.training.stage}: {event_text.STAGES[state.training.stage]}"
 
 
 def _draw_progress(state: State) -> RenderableType:
     share = done_fraction(state)
     row = Table.grid(padding=(0, 2))
-    redone = f", {state.clocks_redone} computed twice" if state.clocks_redone else ""
-    redone += f", {event_text.format_span(state.seconds_redone)} done again" if state.seconds_redone else ""
-    again = f", begun again {event_text.format_times(state.restarts)}" if state.restarts else ""
+    redone = f", {state.training.clocks_redone} computed twice" if state.training.clocks_redone else ""
+    redone += (
+        f", {event_text.format_span(state.programs.seconds_redone)} done again"
+        if state.programs.seconds_redone
+        else ""
+    )
+    again = (
+        f", begun again {event_text.format_times(state.recovery.restarts)}" if state.recovery.restarts else ""
+    )
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),
         Text(f"{describe_progress(state)}{redone}{again}"),
@@ -210,10 +219,10 @@ def _draw_progress(state: State) -> RenderableType:
 
 def done_fraction(state: State) -> float | None:
     """Returns the share of the job that is done, in [0, 1]; None where only convergence will tell."""
-    stop, started = state.terms.stop, state.training_started_at
+    stop, started = state.terms.stop, state.training.training_started_at
     shares = []
     if stop.clocks is not None:
-        shares.append(state.clock / stop.clocks)
+        shares.append(state.training.clock / stop.clocks)
     if stop.seconds is not None:
         shares.append(0.0 if started is None else (state.now - started) / stop.seconds)
     return min(1.0, max(shares)) if shares else None
@@ -221,13 +230,16 @@ def done_fraction(state: State) -> float | None:
 
 def describe_objective(state: State) -> str:
     """Says the last objective that training reported."""
-    if state.objective is None:
+    if state.training.objective is None:
         return "none reported yet"
-    return f"{state.objective:.6g} after {event_text.progress_unit(state.terms)} {state.objective_clock}"
+    return (
+        f"{state.training.objective:.6g} after {event_text.progress_unit(state.terms)} "
+        f"{state.training.objective_clock}"
+    )
 
 
 def _next_decision(view: LiveView) -> str:
-    at = view.state.decide_from
+    at = view.state.deciding.decide_from
     if view.state.phase is not Phase.TRAINING or at is None:
         return "none: no machine is being looked for now"
     return f"in {event_text.format_span(at - view.now)}"

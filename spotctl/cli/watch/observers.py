@@ -144,7 +144,7 @@ class RunLogLines(_LineObserver):
         self._told = reached
         return (
             describe_progress(state)
-            if state.objective is None
+            if state.training.objective is None
             else f"{describe_progress(state)}, objective {describe_objective(state)}"
         )
 

@@ -36,7 +36,7 @@ def _without_driver(run: Run, state: State) -> str:
 
 def _without_terminal(run: Run, state: State) -> str:
     """Says why it has no terminal, and where its output goes; empty where it has one."""
-    why = background.detachment_reason(run) if state.closed is None and run.is_live() else None
+    why = background.detachment_reason(run) if state.ending.closed is None and run.is_live() else None
     return f"none, as {why}; its output goes to {background.log_of(run)}" if why else ""
 
 

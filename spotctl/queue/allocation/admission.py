@@ -17,7 +17,7 @@ from spotctl.queue.spec import Member
 class Admission:
     """Holds the verdict on several jobs.
 
-    ``judged``: the verdict on each of them; ``promise_allowances``: what those may spend whose deadline is
+    ``judged``: the verdict on each of them; ``allowances``: what those may spend whose deadline is
     promised.
     """
 

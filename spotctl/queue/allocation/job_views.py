@@ -34,7 +34,7 @@ def lease_holder(state: State, pools: Pools, reserved: Mapping[str, int]) -> Lea
     kept = Counter(reserved if made else held.rented)
     if state.allocations:  # a lost reliable machine is replaced
         kept |= reliable
-    return LeaseHolder(terms.job, held, state.lease, kept, begins, elastic=terms.reliable_count > 0)
+    return LeaseHolder(terms.job, held, state.share.lease, kept, begins, elastic=terms.reliable_count > 0)
 
 
 def schedulable_job(
@@ -49,7 +49,7 @@ def schedulable_job(
 
     ``received``: seconds of machine time that it has had lately, by pool; ``since``: when its hold began.
     """
-    if state.phase not in _WANTS_MACHINES or state.asked is not None:
+    if state.phase not in _WANTS_MACHINES or state.ending.asked is not None:
         return None
     deadline = state.terms.deadline_s
     due = None if deadline is None else seconds_after(state.terms.start, deadline)

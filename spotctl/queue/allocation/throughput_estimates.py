@@ -22,7 +22,7 @@ def estimate_throughputs(state: State) -> Mapping[str, ThroughputEstimate]:
     """Returns core-seconds per second of one machine working alone, by instance type, with standard
     errors.
     """
-    known = state.measured or prior_scaling(state.terms)
+    known = state.knowledge.measured or prior_scaling(state.terms)
     seen = known.types_seen()
     return {
         kind: ThroughputEstimate(

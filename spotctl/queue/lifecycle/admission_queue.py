@@ -36,7 +36,7 @@ class QueueCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Describes a job that may begin. ``find_unfinished``: its own run to resume. ``claim``: holds both."""
+    """Describes a job that may begin. ``unfinished``: its own run to resume. ``claim``: holds both."""
 
     member: Member
     settings: Settings

@@ -52,7 +52,7 @@ class Entered:
     """A job became the queue's, as its run ``run``.
 
     ``why``: what speaks against a promise, "" where it was made or none was requested. ``allowance``:
-    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved_machines``:
+    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved``:
     machines on demand that are reserved for it. ``member``: as it was added; "" for one of the queue's file.
     """
 
@@ -70,7 +70,7 @@ class Entered:
 class Dealt:
     """A round was allocated: each job's shares of time by pool, and seconds it has had lately (faded, with
     this
-    round). ``hold_since``: when the hold of each job with a lease began.
+    round). ``since``: when the hold of each job with a lease began.
     """
 
     at: Instant
@@ -221,7 +221,8 @@ class QueueRun:
             except (ValueError, KeyError, TypeError) as error:
                 raise LedgerError(
                     f"{self.journal_file}:{number} cannot be read ({error}), so nobody can go on with this "
-                    "run. Its jobs have records of their own: spotctl status shows them, spotctl down ends them. "
+                    "run. Its jobs have records of their own: spotctl status shows them, spotctl down ends "
+                    "them. "
                     f"With {self.folder} moved away the queue begins anew"
                 ) from error
         return record
@@ -292,7 +293,7 @@ class QueueFolder:
             self.request_file.append_request(request, self.handled_number())
 
     def requests_after(self, after: int) -> tuple[tuple[int, RequestLine], ...]:
-        """Returns requests with a number above ``with_note``. Raises LedgerError where their file cannot be
+        """Returns requests with a number above ``after``. Raises LedgerError where their file cannot be
         read.
         """
         return self.request_file.requests_after(after)

@@ -25,7 +25,7 @@ from spotctl.report.final import Unscored, final_object, with_score
 from spotctl.session.interrupts import Answer, Interrupts
 from spotctl.session.open import RecordedRun
 from spotctl.timesource import TimeSource, wall_clock
-from spotctl.worlds.built import BuiltWorld
+from spotctl.worlds.handle import WorldHandle
 from spotctl.worlds.world import TraceWorld
 
 _UNSCORED: Final = Unscored("models of a queue's jobs are not scored: the other jobs would wait for it")
@@ -89,7 +89,7 @@ class OpenJob:
         self._asks: list[e.UserRequest] = []
         self._began = wall_clock()
         self._interrupts = Interrupts(opened.ledger, _QueueInterruptHandler())
-        self._built: BuiltWorld | None = None
+        self._built: WorldHandle | None = None
 
     def build_world(self, time: TimeSource, down: e.ControllerDown | None) -> None:
         """Builds its world; ``down``: the time that no process drove it, None for a new run.
@@ -103,8 +103,8 @@ class OpenJob:
         else:
             self._built = opened.build_resumed_world(self._take_requests, time, down)
         self._opened = None  # its entries are folded already
-        if self._allowance is not None and self.state.allowance != self._allowance:
-            self.world.lease(self.state.lease, self._allowance)
+        if self._allowance is not None and self.state.share.allowance != self._allowance:
+            self.world.give_lease(self.state.share.lease, self._allowance)
 
     @property
     def name(self) -> str:
@@ -127,13 +127,13 @@ class OpenJob:
         self._asks.append(ask)
 
     def give_lease(self, lease: Lease | None, allowance: MicroUsd | None) -> None:
-        self.world.lease(lease, self._allowance if self.is_promised else allowance)
+        self.world.give_lease(lease, self._allowance if self.is_promised else allowance)
 
     def process_facts(self, moved: Callable[[e.Fact], None]) -> bool:
         """Processes all facts known by now; returns whether there was any."""
         any_news = False
-        while not self.is_closed and self.world.look():
-            fact = self.world.take()
+        while not self.is_closed and self.world.has_fact():
+            fact = self.world.take_fact()
             self.state, commands = process_fact(self.state, fact, self.ledger, self._watcher)
             for command in commands:
                 self.world.execute(command)

@@ -31,7 +31,7 @@ from spotctl.session.open import opening_state
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Shows a queue before it begins. ``decide_admission``: every job that would begin at once; ``waiting``:
+    """Shows a queue before it begins. ``admission``: every job that would begin at once; ``waiting``:
     the others.
     """
 

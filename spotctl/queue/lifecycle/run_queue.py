@@ -81,7 +81,7 @@ def _find_unfinished(settings: QueueSettings, folder: j.QueueFolder) -> j.QueueR
         return going
     known = {(run.name, run.id): run for run in runs_of(settings.options.world).list_runs()}
     entered = [known.get((one.job, one.run)) for one in going.read_record().entered.values()]
-    begun = [run.name for run in entered if run is not None and run.fold_state().closed is None]
+    begun = [run.name for run in entered if run is not None and run.fold_state().ending.closed is None]
     if begun:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({going.folder}); run it as "

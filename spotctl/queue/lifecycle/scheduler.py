@@ -243,7 +243,7 @@ class QueueScheduler:
 
     def _finish_job(self, job: OpenJob) -> None:
         """Closes an ended job: nothing of it stays in memory but its final object."""
-        closed = job.state.closed
+        closed = job.state.ending.closed
         assert closed is not None
         final = self.finals[job.name] = job.close_job()
         del self._open[job.name]

@@ -58,7 +58,7 @@ class SharedTime:
         self, worlds: Mapping[str, TraceWorld], until: Instant | None, interrupted: Callable[[], bool]
     ) -> None:
         """Moves on until one of ``worlds`` may have news, or ``until``, or an interrupt."""
-        moments = [world.target() for world in worlds.values()]
+        moments = [world.next_scheduled() for world in worlds.values()]
         targets = [at for at in (*moments, until) if at is not None]
 
         def unfinished() -> tuple[Effect, ...]:
@@ -71,7 +71,7 @@ class SharedTime:
         def poll(timeout_s: float) -> bool:
             end = stopwatch() + timeout_s
             while True:
-                news = [world.outside() for world in worlds.values()]
+                news = [world.has_outside_news() for world in worlds.values()]
                 if any(news) or interrupted():
                     return True
                 left_s = end - stopwatch()

@@ -32,13 +32,13 @@ class RunningState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Shows one job. ``fold_state``: "waiting" before it begins, "unreadable" where its record is damaged;
+    """Shows one job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged;
     then its
     cost is unknown. ``after``: jobs that it waits for. ``share``: the part of its time that the policy would
-    have it run now; ``service_time``: what it has had until now, and should have had. ``lease``: the spot
+    have it run now; ``served``: what it has had until now, and should have had. ``lease``: the spot
     machines that it may hold in this round.
 
-    ``deadline``: None where it has none, or has not begun. ``met_deadline``: whether it was met; None before
+    ``deadline``: None where it has none, or has not begun. ``kept``: whether it was met; None before
     that is known. ``finish``: when it ended, or will at its present speed; None where that is unknown.
     ``why``: why it ended, or never began.
     """
@@ -167,10 +167,10 @@ def _deadline_of(state: State) -> Instant | None:
 
 def met_deadline(state: State) -> bool | None:
     """Tells whether the work was done by its deadline; None where that is open, or it was given up before."""
-    deadline, over, left = _deadline_of(state), state.training_over_at, state.work_left
+    deadline, over, left = _deadline_of(state), state.training.training_over_at, state.work_left
     if deadline is None:
         return None
-    ended_well = state.failure is None and state.asked is None
+    ended_well = state.ending.failure is None and state.ending.asked is None
     if over is not None and (left == 0 or (left is None and ended_well)):
         return over <= deadline
     return False if state.now > deadline else None
@@ -179,8 +179,8 @@ def met_deadline(state: State) -> bool | None:
 def _state_word(state: State | None, left: bool) -> str:
     if state is None:
         return "never began" if left else "waiting"
-    if state.closed is not None:
-        return state.closed.outcome.value
+    if state.ending.closed is not None:
+        return state.ending.closed.outcome.value
     return (
         "parked" if state.is_parked and not any(True for _ in state.live_instances()) else state.phase.value
     )
@@ -194,8 +194,8 @@ def _done_fraction(state: State) -> float:
 
 
 def _expected_finish(state: State) -> Instant | None:
-    if state.closed is not None:
-        return state.training_over_at or state.now
+    if state.ending.closed is not None:
+        return state.training.training_over_at or state.now
     left, done = state.work_left, state.work_done
     if left is None or done <= 0:
         return None

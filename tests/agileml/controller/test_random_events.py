@@ -96,7 +96,7 @@ class Anything(RuleBasedStateMachine):
     @property
     def served(self) -> list[Partition]:
         training = self.job.cluster.phase is TrainingPhase.TRAINING
-        return [p for p in self.job.cluster.partitions if training and p.standing is PartitionStatus.SERVED]
+        return [p for p in self.job.cluster.partitions if training and p.status is PartitionStatus.SERVED]
 
     @precondition(lambda self: self.served)
     @rule(data=st.data())
@@ -134,7 +134,7 @@ class Anything(RuleBasedStateMachine):
         assert cluster.phase is not TrainingPhase.FAILED
         if cluster.phase is TrainingPhase.TRAINING:
             assert cluster.all_served
-            assert cluster.reached is cluster.stage
+            assert cluster.reached_stage is cluster.stage
         assert all(machine.safe for machine in cluster.machines.values() if machine.leaving)
 
 

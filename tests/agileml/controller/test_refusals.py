@@ -55,7 +55,7 @@ def test_stale_words_change_nothing(event: Event) -> None:
     job = two_actives()
     before = job.cluster
     assert job.tell(event) == []
-    after = replace(job.cluster, story=(), departed=before.departed, news=before.news)
+    after = replace(job.cluster, story=(), departed=before.departed, news=before.has_news)
     assert after == replace(before, story=())
 
 

@@ -160,7 +160,7 @@ def test_a_writer_that_dies_leaves_nothing_that_counts() -> None:
     job.complete(3)
     job.complete(4)
     commands = job.tell(MachineLost("r1"))
-    assert job.cluster.attempt is None
+    assert job.cluster.checkpoint_attempt is None
     assert only(RolledBack, commands) == [RolledBack(2, 2, lost=True)]
 
 
@@ -240,7 +240,7 @@ def test_without_a_reliable_server_partitions_wait_to_be_made() -> None:
     job.up("r0")
     job.complete(1)
     job.tell(ServerLost("r0", 1))
-    assert {partition.standing for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
+    assert {partition.status for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
     assert len(only(Create, job.tell(ServerReady("r0", 2, "again at r0")))) == 4
 
 

@@ -241,7 +241,7 @@ def test_before_training_began_initial_values_are_simply_made_again() -> None:
     job.tell(MachineJoined("r0", RELIABLE, 2), ServerReady("r0", 1, "at r0"))
     job.tell(job.answers.pop(0))
     job.tell(MachineLost("r0"))
-    assert {partition.standing for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
+    assert {partition.status for partition in job.cluster.partitions} == {PartitionStatus.ABSENT}
     job.answers.clear()
     job.up("r1")
     assert job.owners == ["r1"] * 4
@@ -289,7 +289,7 @@ def test_a_late_arrival_of_a_move_that_is_off_counts_for_nothing() -> None:
     job.tell(MachineLost("t1"))
     late = Installed("t2", 0, handover.epoch, 1)
     assert job.tell(late) == []
-    assert job.cluster.partitions[0].standing is PartitionStatus.RESTORING
+    assert job.cluster.partitions[0].status is PartitionStatus.RESTORING
 
 
 def test_a_failure_calls_off_the_moves_of_others() -> None:

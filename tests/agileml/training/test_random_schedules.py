@@ -157,16 +157,16 @@ def edges_between(
 ) -> set[tuple[PartitionStatus, PartitionStatus]]:
     """The edges of one step, with the standings that did not outlast it put back in between."""
     died = event.machine if isinstance(event, MachineLost | ServerLost | ServerReady) else None
-    way, made_again = [old.standing], new.standing in (PartitionStatus.ABSENT, PartitionStatus.CREATING)
+    way, made_again = [old.status], new.status in (PartitionStatus.ABSENT, PartitionStatus.CREATING)
     if new.epoch != old.epoch and died in (old.owner, old.source) and phase is not TrainingPhase.STARTING:
-        if old.standing is PartitionStatus.MOVING and old.source != died:
+        if old.status is PartitionStatus.MOVING and old.source != died:
             way.append(PartitionStatus.FROZEN)
-        elif made_again or new.standing is PartitionStatus.RESTORING:
+        elif made_again or new.status is PartitionStatus.RESTORING:
             way.append(PartitionStatus.LOST)
     if made_again and new.epoch != old.epoch and way[-1] is not PartitionStatus.ABSENT:
         way.append(PartitionStatus.ABSENT)
-    if way[-1] is not new.standing:
-        way.append(new.standing)
+    if way[-1] is not new.status:
+        way.append(new.status)
     return set(pairwise(way))
 
 
@@ -229,7 +229,7 @@ def seals_what_is_half_written(
     cluster: ClusterState, events: Sequence[Event]
 ) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
-    attempt = after.attempt
+    attempt = after.checkpoint_attempt
     for event in events:
         if isinstance(event, CheckpointWritten) and attempt is not None and attempt.writing:
             commands += (SealCheckpoint(event.machine, attempt.number, attempt.folder, attempt.clock),)
@@ -280,7 +280,7 @@ def _with_rule(right: Rule, wrong: Rule) -> Step:
 
 def keeps_waiting_who_is_needed(cluster: ClusterState) -> Result:
     """Admits machines only at the end of a clock, as if all could always wait for it."""
-    at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.turn and cluster.all_served)
+    at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.input_may_move and cluster.all_served)
     return admission.admit_machines(cluster) if at_ease else (cluster, ())
 
 
@@ -292,7 +292,7 @@ def leaves_input_with_the_drained(cluster: ClusterState) -> Result:
 
 
 def gives_orders_between_clocks_only(cluster: ClusterState) -> Result:
-    return shard_assignment.give_orders(cluster) if cluster.turn else (cluster, ())
+    return shard_assignment.give_orders(cluster) if cluster.input_may_move else (cluster, ())
 
 
 def tells_routes_before_arrival(cluster: ClusterState) -> Result:
@@ -303,7 +303,7 @@ def tells_routes_before_arrival(cluster: ClusterState) -> Result:
             standing=PartitionStatus.SERVED,
             route=Route(partition.number, owner, cluster.server_endpoint(owner), partition.epoch),
         )
-        if (owner := partition.owner) is not None and partition.standing in ON_ITS_WAY
+        if (owner := partition.owner) is not None and partition.status in ON_ITS_WAY
         else partition
         for partition in cluster.partitions
     )

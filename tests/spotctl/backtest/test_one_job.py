@@ -85,8 +85,8 @@ def check(of: RunSpec, trace: PriceHistory, capacity: Observations = UNLIMITED) 
     assert list(ends.values()) == list(zip(ran.ended.end, ran.ended.evicted, strict=True))
     renewed = [x for x in entries if isinstance(x, e.Decided) and x.decision.action is Action.RENEW]
     assert len(renewed) == ran.renewals[0]
-    assert state.training_over_at == ran.done_at[0]
-    assert state.evicted_allocations == ran.evictions[0]
+    assert state.training.training_over_at == ran.done_at[0]
+    assert state.recovery.evicted_allocations == ran.evictions[0]
     assert cost_so_far(state).total == micros
     return state
 
@@ -107,14 +107,14 @@ def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> RunSpec:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_default_decides_alike_on_both(rules: MarketRules, seed: int, kept: bool) -> None:
     state = check(auto(rules, kept=kept), random_trace(seed))
-    assert state.decisions > 0
+    assert state.deciding.decisions > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_default_decides_alike_where_capacity_comes_and_goes(seed: int) -> None:
     """Requests are refused, machines are taken with their market, the reliable one among them."""
     state = check(auto(GCP, kept=True), random_trace(seed + 20), scarce(seed))
-    assert state.restarts > 0
+    assert state.recovery.restarts > 0
     assert any(a.refused for a in state.allocations.values())
 
 
@@ -131,7 +131,7 @@ def scarce(seed: int) -> Observations:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_engine_is_the_control_core_in_fast(seed: int) -> None:
     state = check(proteus(clocks=240), random_trace(seed))
-    assert state.evicted_allocations > 0, "or little was shown"
+    assert state.recovery.evicted_allocations > 0, "or little was shown"
 
 
 @pytest.mark.parametrize("rules", [AWS, GCP], ids=lambda rules: rules.name)
@@ -142,7 +142,7 @@ def test_also_where_seconds_are_billed(rules: MarketRules) -> None:
 def test_also_where_machines_end_at_an_age() -> None:
     brief = replace(GCP, max_lifetime_s=2 * HOUR_S)
     state = check(proteus(brief, clocks=240), random_trace(3))
-    assert state.evicted_allocations > 0
+    assert state.recovery.evicted_allocations > 0
 
 
 def test_also_where_machines_join_slowly_and_losses_are_dear() -> None:

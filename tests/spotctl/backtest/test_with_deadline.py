@@ -112,10 +112,17 @@ def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
         live = drive(begun, replay_world(resolved, asks=lambda: ()).world, ledger, Silent())
         entries = ledger.read_entries()
     assert redecided(entries, resolved.trace) == list(entries)
-    assert (quick.decisions, quick.last_decision) == (live.decisions, live.last_decision)
+    assert (quick.deciding.decisions, quick.deciding.last_decision) == (
+        live.deciding.decisions,
+        live.deciding.last_decision,
+    )
     assert (quick.allocations, quick.instances) == (live.allocations, live.instances)
     assert list(instance_bills(quick)) == list(instance_bills(live))
-    assert (quick.now, quick.worked, quick.belief) == (live.now, live.worked, live.belief)
+    assert (quick.now, quick.training.worked, quick.knowledge.belief) == (
+        live.now,
+        live.training.worked,
+        live.knowledge.belief,
+    )
 
 
 def test_the_starts_are_a_part_of_the_batches() -> None:

@@ -64,8 +64,8 @@ def test_an_hour_is_only_refunded_to_the_evicted() -> None:
 def test_a_run_taken_down_owes_the_hours_it_began() -> None:
     trace = random_trace(3)
     state, _ = replay(terms(), trace, asked_once(UserRequest.DOWN, 3000))
-    assert state.closed is not None
-    assert state.closed.exit_code == 7
+    assert state.ending.closed is not None
+    assert state.ending.closed.exit_code == 7
     owed = cost_so_far(state)
     assert (owed.spot, owed.on_demand, owed.refunded) == recomputed(state, trace)
     assert owed.on_demand == 199_000

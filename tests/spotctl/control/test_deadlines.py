@@ -86,8 +86,8 @@ def world_of(rules: str, away: Away, seed: int) -> tuple[PriceHistory, Observati
 
 
 def taken_s(state: State) -> int:
-    assert state.training_over_at is not None
-    return state.training_over_at - START
+    assert state.training.training_over_at is not None
+    return state.training.training_over_at - START
 
 
 @pytest.mark.parametrize("strategy", [DEFAULT, *NEED_DEADLINE])
@@ -106,8 +106,10 @@ def test_what_was_promised_is_kept(rules: str, strategy: str, campaign: bool) ->
         of_job = job(rules, deadline_s=deadline_s, budget=budget, strategy=strategy)
         state, _ = replay(of_job, trace, capacity=capacity)
         story = f"trace {number}, {slack} x the least deadline, budget {budget}"
-        assert state.closed is not None, story
-        assert (state.closed.exit_code, state.work_left) == (0, 0), f"{story}: {state.closed.why}"
+        assert state.ending.closed is not None, story
+        assert (state.ending.closed.exit_code, state.work_left) == (0, 0), (
+            f"{story}: {state.ending.closed.why}"
+        )
         assert taken_s(state) <= deadline_s, story
         assert budget is None or cost_so_far(state).total <= budget, story
 
@@ -133,8 +135,8 @@ def test_the_least_budget_is_enough_where_only_machines_on_demand_are_left(
             budget=round_up_budget(promise.least_budget),
         )
         state, _ = replay(asked, trace, capacity=capacity)
-        assert state.closed is not None
-        assert (state.closed.exit_code, state.closed.why) == (0, "the work is done"), number
+        assert state.ending.closed is not None
+        assert (state.ending.closed.exit_code, state.ending.closed.why) == (0, "the work is done"), number
         assert cost_so_far(state).total <= (asked.budget or 0), number
 
 
@@ -159,8 +161,8 @@ def test_small_spot_machines_make_room_for_the_larger_ones_that_the_promise_rest
     deadline_s = Seconds(least_s * slack)
     state, entries = replay(*of_two_types(rules, deadline_s=deadline_s, strategy=strategy))
     assert taken_s(state) <= deadline_s
-    assert state.closed is not None
-    assert state.closed.exit_code == 0
+    assert state.ending.closed is not None
+    assert state.ending.closed.exit_code == 0
     types = {a.name[0]: a.market.instance_type for a in state.allocations.values()}
     assert (types["s"], types["d"]) == ("m4.xlarge", "m4.4xlarge")
     renewed = [entry.decision.action for entry in entries if isinstance(entry, e.Decided)]
@@ -186,8 +188,8 @@ def test_a_promise_rests_on_the_type_that_keeps_it_for_least(rules: str, slack: 
     deadline_s = Seconds(promise.least_deadline_s * slack)
     state, _ = replay(replace(terms_, spot=large, deadline_s=deadline_s), dear)
     assert taken_s(state) <= deadline_s
-    assert state.closed is not None
-    assert state.closed.exit_code == 0
+    assert state.ending.closed is not None
+    assert state.ending.closed.exit_code == 0
     rented = {a.market.instance_type for a in state.allocations.values() if a.on_demand and not a.reliable}
     assert rented == {"m4.xlarge" if slack == 6.0 else "m4.4xlarge"}
 
@@ -212,13 +214,13 @@ def test_machines_on_demand_only_compute_and_go_when_spot_is_back() -> None:
     least_s = of(job("aws"), trace).least_deadline_s
     promised_s = Seconds(least_s + 3 * HOUR_S)
     state, _ = replay(job("aws", deadline_s=promised_s), trace, capacity=capacity_between(away))
-    assert state.closed is not None
-    assert state.closed.exit_code == 0
-    assert state.evicted_allocations > 0
+    assert state.ending.closed is not None
+    assert state.ending.closed.exit_code == 0
+    assert state.recovery.evicted_allocations > 0
     rented = [a for a in state.allocations.values() if a.on_demand and not a.reliable]
     assert rented
     ended = [i.ended_at for a in rented for i in state.instances_of(a.name)]
-    assert state.training_over_at is not None
-    assert all(at is not None and at < state.training_over_at for at in ended)
-    assert state.failures == 0
+    assert state.training.training_over_at is not None
+    assert all(at is not None and at < state.training.training_over_at for at in ended)
+    assert state.recovery.failures == 0
     assert [a.name for a in state.allocations.values() if a.reliable] == ["r1"]

@@ -72,7 +72,7 @@ def test_nothing_is_executed_that_is_not_on_record() -> None:
         (e.Acquire, True),
         (e.Close, True),
     ]
-    assert state.closed == e.Close(
+    assert state.ending.closed == e.Close(
         Instant(START + 5),
         e.RunOutcome.FAILED,
         5,

@@ -86,17 +86,17 @@ def test_a_move_is_carried_and_billed_to_the_micro_dollar(there: Market, usd_gb:
     assert (carried.stored_by, carried.instance) == ("s1-1", "s2-1")
     assert carried.size_bytes == 123_456_789
     owed = round(0.123456789 * usd_gb * 1e6)
-    assert [one.owed for one in state.fetched] == [owed]
+    assert [one.owed for one in state.programs.fetched] == [owed]
     assert cost_so_far(state).egress == owed
     assert cost_so_far(state).total == sum(bill.amount for bill in instance_bills(state)) + owed
-    assert (state.clock, state.closed and state.closed.exit_code) == (36, 0)
+    assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (36, 0)
     assert redecided(entries, dearer(there)) == list(entries)
 
 
 def test_within_a_region_its_object_store_has_the_checkpoint() -> None:
     state, entries = dearer_at_home(BESIDE, 500.0)
     assert len(fetched(entries)) == 1
-    assert (state.fetched, cost_so_far(state).egress) == ((), 0)
+    assert (state.programs.fetched, cost_so_far(state).egress) == ((), 0)
 
 
 @pytest.mark.parametrize("there", [OHIO, GOOGLE])
@@ -105,14 +105,14 @@ def test_a_checkpoint_that_costs_more_than_the_move_saves_stays(there: Market) -
     state, entries = dearer_at_home(there, 60.0)
     assert fetched(entries) == []
     assert {a.market for a in state.allocations.values()} == {EAST}
-    assert state.clock == 36
+    assert state.training.clock == 36
 
 
 def test_carrying_takes_time_in_which_nothing_is_done() -> None:
     """Ten gigabytes over a gigabit: eighty seconds more than next to nothing takes."""
     (far, _), (near, _) = dearer_at_home(OHIO, 10.0), dearer_at_home(OHIO, 0.0)
-    assert len(far.fetched) == len(near.fetched) == 1
-    assert far.training_over_at == Instant((near.training_over_at or 0) + 80)
+    assert len(far.programs.fetched) == len(near.programs.fetched) == 1
+    assert far.training.training_over_at == Instant((near.training.training_over_at or 0) + 80)
 
 
 def test_what_is_given_up_goes_where_work_and_way_are_cheapest() -> None:
@@ -181,10 +181,10 @@ def test_a_promise_holds_wherever_the_job_is_carried(
     deadline_s = Seconds(promise.least_deadline_s * slack)
     budget = None if spare is None else MicroUsd(int(promise.least_budget * spare * 1e6) + 1)
     state, _ = replay(replace(far, deadline_s=deadline_s, budget=budget), trace, capacity=capacity)
-    assert state.closed is not None
-    assert (state.closed.exit_code, state.work_left) == (0, 0), state.closed.why
-    assert state.training_over_at is not None
-    assert state.training_over_at - START <= deadline_s
+    assert state.ending.closed is not None
+    assert (state.ending.closed.exit_code, state.work_left) == (0, 0), state.ending.closed.why
+    assert state.training.training_over_at is not None
+    assert state.training.training_over_at - START <= deadline_s
     assert budget is None or cost_so_far(state).total <= budget
 
 

@@ -35,8 +35,10 @@ def ended(core: Core) -> e.Close:
 def given_up_at(core: Core, until: Instant) -> Sequence[Instant]:
     """When it is given up, as alarms ring until then."""
     moments = []
-    while core.state.alarm is not None and core.state.alarm <= until:
-        moments += [command.at for command in only(e.StopGivenUp, core.tell(e.Woke(core.state.alarm)))]
+    while core.state.deciding.alarm is not None and core.state.deciding.alarm <= until:
+        moments += [
+            command.at for command in only(e.StopGivenUp, core.tell(e.Woke(core.state.deciding.alarm)))
+        ]
     return moments
 
 
@@ -109,7 +111,7 @@ def test_a_model_that_comes_too_late_is_kept_all_the_same() -> None:
     core.tell(e.Asked(after(300), e.UserRequest.CANCEL))
     assert given_up_at(core, after(300 + LIMIT_S))
     core.tell(e.TrainingFinished(core.state.now, 5, "model.npz"))
-    assert core.state.model == "model.npz"
+    assert core.state.ending.model == "model.npz"
     closed = ended(core)
     assert (closed.outcome, closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
     assert "the model was saved later" in closed.why

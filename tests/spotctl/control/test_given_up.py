@@ -34,7 +34,7 @@ def test_it_alone_is_ended_at_once(rules: MarketRules) -> None:
         e.TellLost(after(HANGS_S + 1), ("s1-2",))
     ]
     state = core.state
-    assert (state.failures, state.phase) == (1, Phase.TRAINING)
+    assert (state.recovery.failures, state.phase) == (1, Phase.TRAINING)
     assert [i.name for i in state.instances_of("s1") if i.is_live] == ["s1-1", "s1-3", "s1-4"]
     assert {i.name: i.ended_at for i in state.instances_of("s1")}["s1-2"] == after(HANGS_S + 1)
 
@@ -61,7 +61,7 @@ def test_what_has_ended_meanwhile_is_not_given_up_any_more() -> None:
     core = Core(terms(AWS)).training().with_spot()
     core.tell(e.InstancesEnded(after(HANGS_S), ("s1-2",), End.FAILED))
     assert not only(e.Release, hangs(core, "s1-2", HANGS_S + 1))
-    assert core.state.failures == 1
+    assert core.state.recovery.failures == 1
 
 
 def silent(core: Core) -> list[e.Command]:
@@ -75,14 +75,20 @@ def test_where_the_controllers_machine_hangs_it_begins_again_from_its_checkpoint
     assert core.state.phase is Phase.RESTARTING
     assert only(e.TellRestart, emptied(core, HANGS_S + 2))
     back(core, 2, HANGS_S + 3, 4)
-    assert (core.state.phase, core.state.clock, core.state.restarts) == (Phase.TRAINING, 4, 1)
+    assert (core.state.phase, core.state.training.clock, core.state.recovery.restarts) == (
+        Phase.TRAINING,
+        4,
+        1,
+    )
 
 
 def test_without_checkpoints_it_is_over() -> None:
     core = Core(terms(AWS)).training().with_spot()
     silent(core)
     released(core, "r1-1", HANGS_S + 1)
-    assert core.state.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    assert (
+        core.state.ending.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    )
 
 
 def test_before_it_trained_it_is_over_and_nobody_pays_for_it_any_more() -> None:
@@ -99,5 +105,5 @@ def test_what_is_taken_down_is_taken_down_whatever_hangs() -> None:
     silent(core)
     core.tell(e.Asked(after(HANGS_S), e.UserRequest.DOWN))
     emptied(core, HANGS_S + 1)
-    assert core.state.closed is not None
-    assert core.state.closed.outcome is e.RunOutcome.TAKEN_DOWN
+    assert core.state.ending.closed is not None
+    assert core.state.ending.closed.outcome is e.RunOutcome.TAKEN_DOWN

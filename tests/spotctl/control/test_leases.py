@@ -41,16 +41,16 @@ class Leasing:
         )
 
     def next_fact(self) -> e.Fact:
-        while not self._world.look():
-            known = self._world.target()
+        while not self._world.has_fact():
+            known = self._world.next_scheduled()
             due = START + self._given[0][0] if self._given else None
             if due is not None and (known is None or due <= known):
                 at, lease, allowance = self._given.pop(0)
                 self._time.advance(Instant(START + at), lambda _: False, lambda: ())
-                self._world.lease(lease, allowance)
+                self._world.give_lease(lease, allowance)
             else:
                 self._time.advance(known, lambda _: False, lambda: ())
-        return self._world.take()
+        return self._world.take_fact()
 
     def execute(self, command: e.Command) -> None:
         self._world.execute(command)
@@ -83,8 +83,8 @@ def test_nothing_is_rented_before_the_first_lease() -> None:
     run = Leasing(queued(terms()), [(1800, lease(4), None)])
     first = run.all(e.Acquire)[0]
     assert first.at == START + 1800
-    assert run.state.closed is not None
-    assert run.state.closed.exit_code == 0
+    assert run.state.ending.closed is not None
+    assert run.state.ending.closed.exit_code == 0
 
 
 def test_it_holds_what_its_lease_says_and_no_more() -> None:
@@ -105,9 +105,9 @@ def test_a_lease_that_is_over_is_given_back_in_minutes_and_what_was_done_stays()
         ends = [entry for entry in run.all(e.InstancesEnded) if START + 1800 <= entry.at < START + 7200]
         assert ends
         assert all(entry.at <= START + 1800 + 300 for entry in ends)
-        assert (run.state.failures, run.state.clocks_redone) == (0, 0)
-        assert run.state.closed is not None
-        assert run.state.closed.exit_code == 0
+        assert (run.state.recovery.failures, run.state.training.clocks_redone) == (0, 0)
+        assert run.state.ending.closed is not None
+        assert run.state.ending.closed.exit_code == 0
 
 
 def test_a_smaller_lease_takes_back_what_is_too_many() -> None:
@@ -120,9 +120,9 @@ def test_a_smaller_lease_takes_back_what_is_too_many() -> None:
 
 def test_a_job_whose_allowance_is_spent_ends_and_says_so() -> None:
     run = Leasing(queued(terms(clocks=400)), [(0, lease(4), MicroUsd(10**9)), (3000, None, MicroUsd(0))])
-    assert run.state.closed is not None
-    assert run.state.closed.exit_code == 6
-    assert "budget" in run.state.closed.why
+    assert run.state.ending.closed is not None
+    assert run.state.ending.closed.exit_code == 6
+    assert "budget" in run.state.ending.closed.why
 
 
 def test_bids_stay_at_the_list_price_where_money_is_counted() -> None:
@@ -139,8 +139,8 @@ def test_a_promised_job_keeps_its_deadline_without_any_lease() -> None:
         queued(terms(clocks=60), promised=True), deadline_s=Seconds(4 * 3600.0), start_s=Seconds(60.0)
     )
     run = Leasing(of, [])
-    assert run.state.closed is not None
-    assert run.state.closed.exit_code == 0
+    assert run.state.ending.closed is not None
+    assert run.state.ending.closed.exit_code == 0
     assert not [
         order for order in run.all(e.Acquire) if isinstance(order, e.Acquire) and order.bid is not None
     ]
@@ -160,5 +160,5 @@ def test_a_run_that_died_before_its_first_prices_can_be_read_and_settled(tmp_pat
     world.resume(state, ledger.read_entries(), e.ControllerDown(of.start, of.start))
     ended = drive(state, world, ledger, Silent())
     read: State = fold_entries(ledger.read_entries(), PriceHistory())
-    assert read.closed == ended.closed
+    assert read.ending.closed == ended.ending.closed
     assert certain_cost(read) == certain_cost(ended) > 0

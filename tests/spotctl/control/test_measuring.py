@@ -45,8 +45,8 @@ def seen_by(of: RunSpec) -> State:
 
 def test_what_progress_shows_is_believed_and_the_rest_is_as_configured() -> None:
     state = seen_by(replace(terms(clocks=300), scaling=CONFIGURED, measure=True))
-    assert state.measured is not None
-    found = state.measured.fit_scaling(CONFIGURED)
+    assert state.knowledge.measured is not None
+    found = state.knowledge.measured.fit_scaling(CONFIGURED)
     assert build_observation(state).scaling == found
     assert found.phi == pytest.approx(TRUTH.phi, abs=0.02)
     assert (found.stage2_above, found.stage3_above) == (CONFIGURED.stage2_above, CONFIGURED.stage3_above)
@@ -54,7 +54,7 @@ def test_what_progress_shows_is_believed_and_the_rest_is_as_configured() -> None
 
 def test_a_file_that_does_not_ask_for_it_is_taken_at_its_word() -> None:
     state = seen_by(replace(terms(clocks=300), scaling=CONFIGURED))
-    assert state.measured is None
+    assert state.knowledge.measured is None
     assert build_observation(state).scaling == CONFIGURED
 
 
@@ -66,8 +66,11 @@ def test_a_run_that_measures_is_decided_again_alike(seed: int) -> None:
     state, entries = replay(of, trace)
     first = entries[0]
     assert isinstance(first, e.JobStarted)
-    assert reduce(evolve, entries[1:], initial_state(first, trace)).measured == state.measured
-    assert state.measured != prior_scaling(of)
+    assert (
+        reduce(evolve, entries[1:], initial_state(first, trace)).knowledge.measured
+        == state.knowledge.measured
+    )
+    assert state.knowledge.measured != prior_scaling(of)
     assert redecided(entries, trace) == list(entries)
 
 
@@ -124,8 +127,8 @@ def test_a_type_that_proves_slow_is_left_for_another() -> None:
     assert {a.market for a in plain.allocations.values()} == {ONE}
     assert [a.market for a in learned.allocations.values()] == [ONE, OTHER]
     assert cost_so_far(learned).total < 0.65 * cost_so_far(plain).total
-    assert learned.measured is not None
-    found = learned.measured.fit_speeds()
+    assert learned.knowledge.measured is not None
+    found = learned.knowledge.measured.fit_speeds()
     assert found["one"].value == pytest.approx(4, rel=0.05)
     assert found["other"].low < 8 < found["other"].high
     assert redecided(entries, trace) == list(entries), "from the ledger alone, and never from what came later"
@@ -149,6 +152,6 @@ def test_a_job_that_proves_slow_is_in_time_all_the_same(slack: float) -> None:
     )
     of = replace(far, deadline_s=deadline_s)
     state, _ = replay(of, trace, capacity=away, training=AsFastAs(of, truth))
-    assert state.training_over_at is not None
-    assert state.training_over_at - START <= deadline_s
+    assert state.training.training_over_at is not None
+    assert state.training.training_over_at - START <= deadline_s
     assert any(a.on_demand for a in state.allocations.values())

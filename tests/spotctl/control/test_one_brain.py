@@ -56,7 +56,11 @@ def test_the_ledger_rebuilds_the_state_without_deciding(seed: int) -> None:
     rebuilt = fold_entries(entries, trace)
     assert rebuilt.instances == state.instances
     assert rebuilt.allocations == state.allocations
-    assert (rebuilt.clock, rebuilt.closed, rebuilt.worked) == (state.clock, state.closed, state.worked)
+    assert (rebuilt.training.clock, rebuilt.ending.closed, rebuilt.training.worked) == (
+        state.training.clock,
+        state.ending.closed,
+        state.training.worked,
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,7 +104,7 @@ def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spot_is_worth_it(seed: int) -> None:
     state, entries = replayed(seed)
-    assert state.clock == state.terms.stop.clocks
+    assert state.training.clock == state.terms.stop.clocks
     assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
     assert any(isinstance(entry, e.StageEntered) for entry in entries)
     assert (build_account(state).savings or 0) > 0.5

@@ -53,10 +53,10 @@ def job(zone: str, start: Instant, deadline_h: float | None) -> RunSpec:
 
 
 def taken_h(state: State) -> float:
-    assert state.closed is not None
-    assert (state.closed.exit_code, state.work_left) == (0, 0), state.closed.why
-    assert state.training_over_at is not None
-    return (state.training_over_at - state.terms.start) / HOUR_S
+    assert state.ending.closed is not None
+    assert (state.ending.closed.exit_code, state.work_left) == (0, 0), state.ending.closed.why
+    assert state.training.training_over_at is not None
+    return (state.training.training_over_at - state.terms.start) / HOUR_S
 
 
 @pytest.mark.campaign
@@ -76,6 +76,6 @@ def test_a_deadline_is_kept_over_probed_capacity_for_less_than_on_demand(
             state, _ = replay(job(zone, start, deadline_h), trace, capacity=capacity)
             share = cost_so_far(state).total / 1e6 / whole
             story = f"{zone}, day {day}: {taken_h(state):.1f} of {deadline_h:.0f} h, {share:.2f} of on-demand"
-            print(f"{story}, {state.evicted_allocations} evictions")
+            print(f"{story}, {state.recovery.evicted_allocations} evictions")
             assert taken_h(state) <= deadline_h, story
             assert share < (1.0 if deadline_h < WORK_H + 3 else 0.85), story

@@ -19,7 +19,7 @@ from spotctl.control.drive import drive, start_run
 from spotctl.control.restart import MOST_IN_VAIN
 from spotctl.control.run_spec import CheckpointPolicy, RunSpec
 from spotctl.control.state import REFUSED_REST_S, Phase, State
-from spotctl.engines.paired import ReplayedFacts
+from spotctl.engines.shadowed import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
 from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report
 from spotctl.providers.simulated import SimulatedProvider
@@ -85,8 +85,15 @@ def test_its_machines_are_ended_then_the_training_is_told_then_a_reliable_machin
     assert not only(e.TellLost, said), "what the training had before is none of the new one's"
     assert [tell.instances for tell in said if isinstance(tell, e.TellJoin)] == [("r2-1",)]
     state = core.state
-    assert (state.phase, state.clock, state.clocks_redone, state.restarts) == (Phase.TRAINING, 4, 3, 1)
-    assert (state.resumed_from, state.training_started_at) == (0, after(75)), "it is one run all the same"
+    assert (state.phase, state.training.clock, state.training.clocks_redone, state.recovery.restarts) == (
+        Phase.TRAINING,
+        4,
+        3,
+        1,
+    )
+    assert (state.recovery.resumed_from, state.training.training_started_at) == (0, after(75)), (
+        "it is one run all the same"
+    )
     assert only(e.Decided, said), "and spot machines are looked for again"
 
 
@@ -94,7 +101,9 @@ def test_without_checkpoints_the_run_is_over_as_ever() -> None:
     core = Core(terms()).training()
     dies(core, "r1-1", LOST_S)
     assert core.state.phase is Phase.CLOSING
-    assert core.state.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    assert (
+        core.state.ending.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    )
 
 
 def test_before_its_first_checkpoint_it_begins_with_nothing() -> None:
@@ -104,7 +113,7 @@ def test_before_its_first_checkpoint_it_begins_with_nothing() -> None:
     assert only(e.TellRestart, emptied(core, LOST_S + 1))
     back(core, 2, LOST_S + 2, 0)
     state = core.state
-    assert (state.clock, state.clocks_redone, state.checkpoint) == (0, 2, None)
+    assert (state.training.clock, state.training.clocks_redone, state.recovery.checkpoint) == (0, 2, None)
     assert describe_entry(state, e.TrainingResumed(state.now, 0, "")) == (
         "begun again after clock 0, as no checkpoint was written yet"
     )
@@ -143,21 +152,21 @@ def test_what_showed_the_end_of_an_attempt_that_was_lost_does_not_end_the_next_o
     emptied(core, LOST_S + 1)
     back(core, 2, LOST_S + 2, 4)
     core.tell(e.TrainingFinished(after(2000), 60, "model"))
-    assert core.state.training_over_at == after(2000)
+    assert core.state.training.training_over_at == after(2000)
 
 
 def test_a_training_that_fails_by_itself_does_not_begin_again() -> None:
     core = kept_at(Core(keeping()).training(), 4)
     core.tell(e.TrainingFailed(after(LOST_S), "it cannot compute"))
-    assert (core.state.phase, core.state.failure) == (Phase.CLOSING, "it cannot compute")
+    assert (core.state.phase, core.state.ending.failure) == (Phase.CLOSING, "it cannot compute")
 
 
 def test_one_that_is_being_cancelled_ends() -> None:
     core = kept_at(Core(keeping()).training(), 4)
     core.tell(e.Asked(after(250), e.UserRequest.CANCEL))
     dies(core, "r1-1", LOST_S)
-    assert core.state.failure is not None
-    assert "a launch that resumes goes on after clock 4 or later" in core.state.failure
+    assert core.state.ending.failure is not None
+    assert "a launch that resumes goes on after clock 4 or later" in core.state.ending.failure
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -168,8 +177,11 @@ def test_one_that_is_cancelled_while_it_begins_again_is_cancelled(told: bool) ->
         emptied(core, LOST_S + 1)
     core.tell(e.Asked(after(LOST_S + 2), e.UserRequest.CANCEL))
     emptied(core, LOST_S + 3)
-    assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
+    assert core.state.ending.closed is not None
+    assert (core.state.ending.closed.outcome, core.state.ending.closed.exit_code) == (
+        e.RunOutcome.CANCELLED,
+        7,
+    )
 
 
 def test_a_refused_reliable_machine_is_asked_for_again_later() -> None:
@@ -178,7 +190,7 @@ def test_a_refused_reliable_machine_is_asked_for_again_later() -> None:
     emptied(core, LOST_S)
     core.tell(e.Refused(after(LOST_S + 1), "r2", "CapacityUnavailable", "no machines"))
     assert core.state.phase is Phase.STARTING
-    assert core.state.alarm == after(LOST_S + REFUSED_REST_S)
+    assert core.state.deciding.alarm == after(LOST_S + REFUSED_REST_S)
     core.tell(e.Woke(after(LOST_S + REFUSED_REST_S)))
     assert core.state.allocations["r3"].awaits_answer
 
@@ -198,8 +210,8 @@ def test_a_model_that_was_about_to_be_saved_is_saved_from_the_checkpoint() -> No
 def test_it_does_not_begin_again_on_money_it_has_not() -> None:
     core = kept_at(Core(replace(keeping(), budget=MicroUsd(10_000))).training(), 4)
     dies(core, "r1-1", LOST_S)
-    assert core.state.failure is not None
-    assert "and its budget is spent; a launch that resumes" in core.state.failure
+    assert core.state.ending.failure is not None
+    assert "and its budget is spent; a launch that resumes" in core.state.ending.failure
 
 
 # ---- no end of restarts ----------------------------------------------------------------------------
@@ -218,11 +230,11 @@ def test_restarts_that_come_no_further_end_with_a_word() -> None:
         lose_again(core, number, LOST_S * number)
         if number <= MOST_IN_VAIN:
             back(core, number + 1, LOST_S * number + 2, 4)
-    assert core.state.failure == (
+    assert core.state.ending.failure == (
         "the reliable machine r4-1 was lost with the only safe copy of the model; it began 3 times from "
         "clock 4 and reached no newer checkpoint; a launch that resumes goes on after clock 4 or later"
     )
-    assert core.state.restarts == MOST_IN_VAIN
+    assert core.state.recovery.restarts == MOST_IN_VAIN
 
 
 @pytest.mark.parametrize("said", ["by the training", "by the checkpoint it begins from"])
@@ -236,7 +248,7 @@ def test_those_that_come_further_go_on(said: str) -> None:
             kept_at(core, clock, LOST_S * number + 100)
         else:  # it had written one that nobody was told of
             back(core, number + 1, LOST_S * number + 2, clock)
-    assert (core.state.phase, core.state.in_vain) == (Phase.TRAINING, 0)
+    assert (core.state.phase, core.state.recovery.in_vain) == (Phase.TRAINING, 0)
 
 
 def test_machines_that_the_provider_takes_are_no_fault_and_on_demand_follows_them_in_the_end() -> None:
@@ -256,8 +268,8 @@ def test_machines_that_are_lost_before_they_take_part_count_as_in_vain() -> None
         assert core.state.phase is Phase.STARTING
         core.tell(e.Granted(after(LOST_S * number), f"r{number}", (f"r{number}-1",)))
         lose_again(core, number, LOST_S * number + 1)
-    assert core.state.failure is not None
-    assert "it began 3 times from clock 4" in core.state.failure
+    assert core.state.ending.failure is not None
+    assert "it began 3 times from clock 4" in core.state.ending.failure
 
 
 # ---- deadlines -------------------------------------------------------------------------------------
@@ -290,7 +302,7 @@ class Losing:
         known = {report.instance for report in self._provider.describe()}
         for name in [n for n, at in self._deaths.items() if at <= self._time.now and n in known]:
             del self._deaths[name]
-            self._provider.fail(name)
+            self._provider.fail_instance(name)
         return self._provider.describe()
 
     def next_change(self, since: Instant) -> Instant | None:
@@ -330,13 +342,17 @@ def test_a_replay_that_loses_its_reliable_machine_twice_does_the_same_work_later
     of = keeping()
     calm, _ = replayed(of, {})
     state, entries = replayed(of, DEATHS)
-    assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code, state.clock) == (e.RunOutcome.DONE, 0, calm.clock)
-    assert (state.restarts, state.failures, state.work_done) == (2, 2, calm.work_done)
+    assert state.ending.closed is not None
+    assert (state.ending.closed.outcome, state.ending.closed.exit_code, state.training.clock) == (
+        e.RunOutcome.DONE,
+        0,
+        calm.training.clock,
+    )
+    assert (state.recovery.restarts, state.recovery.failures, state.work_done) == (2, 2, calm.work_done)
     resumed = [entry for entry in entries if isinstance(entry, e.TrainingResumed)]
     assert all(entry.clock % 4 == 0 and entry.clock > 0 for entry in resumed)
     completed = [entry.clock for entry in entries if isinstance(entry, e.Progressed)]
-    assert len(completed) == calm.clock + state.clocks_redone
+    assert len(completed) == calm.training.clock + state.training.clocks_redone
     assert state.now > calm.now
     owed = {bill.instance.name: bill for bill in instance_bills(state)}
     for name, at_s in DEATHS.items():
@@ -352,8 +368,8 @@ def test_a_deadline_that_can_still_be_kept_is_kept() -> None:
     state, entries = replayed(tight, DEATHS)
     told = [entry.in_time for entry in entries if isinstance(entry, e.TellRestart)]
     assert told == [True, True]
-    assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code) == (e.RunOutcome.DONE, 0)
+    assert state.ending.closed is not None
+    assert (state.ending.closed.outcome, state.ending.closed.exit_code) == (e.RunOutcome.DONE, 0)
     assert state.now <= START + 2 * (calm.now - START)
 
 
@@ -365,7 +381,7 @@ def test_checkpoints_by_time_cost_at_most_their_interval() -> None:
     assert len(kept) > 2
     newest = max(x.clock for x in entries if isinstance(x, e.Checkpointed) and x.at < after(2400))
     (resumed,) = (x for x in entries if isinstance(x, e.TrainingResumed))
-    assert (state.restarts, resumed.clock) == (1, newest)
+    assert (state.recovery.restarts, resumed.clock) == (1, newest)
     assert after(2400) - kept[-1] < 900
 
 

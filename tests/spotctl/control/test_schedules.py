@@ -29,7 +29,7 @@ from spotctl.control.run_spec import (
     QueueMembership,
     RunSpec,
 )
-from spotctl.control.state import Phase, State
+from spotctl.control.state import MarketKnowledge, Phase, State
 from spotctl.control.step import plan
 from spotctl.records.codec import decode_entry, encode_entry
 from spotctl.records.ledger import Ledger
@@ -108,7 +108,7 @@ def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = ev
             for command in commands[:executed]:
                 world.execute(command)
             state = reduce(evolve, entries[1:], initial_state(first, PAST))
-            world.restart(entries, state.alarm, unexecuted_commands(entries, state))
+            world.restart(entries, state.deciding.alarm, unexecuted_commands(entries, state))
         else:
             for command in commands:
                 world.execute(command)
@@ -133,8 +133,8 @@ class Checks:
             case e.Acquire():
                 self._once("acquire", command.allocation)
                 if state.terms.queued is not None and command.bid is not None:
-                    assert state.lease is not None, "a spot machine without a lease"
-                    assert command.market in state.lease.markets
+                    assert state.share.lease is not None, "a spot machine without a lease"
+                    assert command.market in state.share.lease.markets
             case e.Release():
                 for name in command.instances:
                     self._once("release", name)
@@ -172,13 +172,13 @@ class Checks:
                 )
 
     def step(self, state: State, entries: Sequence[e.Entry]) -> None:
-        """``state``: after ``read_entries``."""
+        """``state``: after ``entries``."""
         for entry in entries:
             assert decode_entry(*encode_entry(entry)) == entry
         owed = cost_so_far(state)
         assert min(owed.spot, owed.on_demand, owed.refunded, owed.egress) >= 0
         assert owed.total == owed.spot + owed.on_demand + owed.egress
-        left = [f for f in state.fetched if f.here.region == f.there.region]
+        left = [f for f in state.programs.fetched if f.here.region == f.there.region]
         assert not left, "nothing is owed within a region"
         mine = [a for a in state.allocations.values() if a.reliable]
         wanted = sum(1 for a in mine for i in state.instances_of(a.name) if i.is_live)
@@ -197,9 +197,14 @@ class Checks:
         if state.phase is not Phase.CLOSING:  # where paid hours may be waited out
             assert all(i.life is InstanceState.ENDING for i in useless), "paid for, and of no use any more"
         waits = (
-            state.alarm is not None and state.alarm <= state.now
+            state.deciding.alarm is not None and state.deciding.alarm <= state.now
         )  # the alarm's word comes within the moment
-        if state.phase is Phase.TRAINING and state.asked is None and state.blind_until is None and not waits:
+        if (
+            state.phase is Phase.TRAINING
+            and state.ending.asked is None
+            and state.interruptions.blind_until is None
+            and not waits
+        ):
             assert state.surplus_allocation() is None, (
                 "machines that no lease covers are not on their way out"
             )
@@ -212,8 +217,11 @@ class Checks:
 def same(one: State, other: State) -> None:
     """Equal, where that is defined: histories by their rows; estimates follow from them."""
     for name in State.__struct_fields__:
-        if name not in ("history", "evictions"):
+        if name not in ("history", "knowledge"):
             assert getattr(one, name) == getattr(other, name), name
+    for name in MarketKnowledge.__struct_fields__:
+        if name != "evictions":
+            assert getattr(one.knowledge, name) == getattr(other.knowledge, name), name
     assert rows(one.history) == rows(other.history)
 
 
@@ -242,12 +250,12 @@ RELIABLE = (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE, Fault.CONTROLLER_HANGS)
 
 
 def check_end(outcome: Outcome, fault: Fault) -> None:
-    closed = outcome.state.closed
+    closed = outcome.state.ending.closed
     assert closed is not None
     missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
     ending = (closed.outcome, 0 if missed else closed.exit_code)
     too_late = fault in (Fault.CANCEL, Fault.STOP_HANGS) and outcome.state.work_left == 0
-    survived = fault in (Fault.RELIABLE_DIES, Fault.CONTROLLER_HANGS) and outcome.state.restarts > 0
+    survived = fault in (Fault.RELIABLE_DIES, Fault.CONTROLLER_HANGS) and outcome.state.recovery.restarts > 0
     if too_late or survived:
         assert ending == DONE
     elif outcome.struck and fault not in RELIABLE:

@@ -39,8 +39,8 @@ class Core:
         """What the core commands on these facts, one after the other."""
         said: list[e.Command] = []
         for fact in facts:
-            while self.state.alarm is not None and self.state.alarm < fact.at:
-                self._feed(e.Woke(self.state.alarm))
+            while self.state.deciding.alarm is not None and self.state.deciding.alarm < fact.at:
+                self._feed(e.Woke(self.state.deciding.alarm))
             said += self._feed(fact)
         return said
 
@@ -88,10 +88,10 @@ def test_where_a_market_refuses_the_others_are_asked_at_once_and_it_is_left_alon
         said = core.tell(e.Refused(after(76), f"s{number}", "CapacityUnavailable", "no machines"))
         asked += [c.market for c in said if isinstance(c, e.Acquire)]
     assert sorted(asked) == sorted(MARKETS)
-    assert core.state.alarm is not None
+    assert core.state.deciding.alarm is not None
     said = []
     while core.state.now < after(75 + REFUSED_REST_S + 240) and not said:
-        said = only(e.Acquire, core.tell(e.Woke(core.state.alarm)))
+        said = only(e.Acquire, core.tell(e.Woke(core.state.deciding.alarm)))
     assert said
     assert core.state.now >= after(75 + REFUSED_REST_S)
 
@@ -102,9 +102,9 @@ def test_machines_on_demand_that_are_refused_are_asked_for_again_at_the_next_dec
     assert wanted.on_demand
     refused = e.Refused(after(76), wanted.name, "CapacityUnavailable", "no machines")
     assert only(e.Acquire, core.tell(refused)) == []
-    assert core.state.alarm is not None
-    assert core.state.alarm > after(76)
-    (again,) = only(e.Acquire, core.tell(e.Woke(core.state.alarm)))
+    assert core.state.deciding.alarm is not None
+    assert core.state.deciding.alarm > after(76)
+    (again,) = only(e.Acquire, core.tell(e.Woke(core.state.deciding.alarm)))
     assert isinstance(again, e.Acquire)
     assert (again.bid, again.count) == (None, wanted.count)
 
@@ -114,7 +114,7 @@ def test_machines_on_demand_that_are_refused_are_asked_for_again_at_the_next_dec
 
 def test_at_the_moment_of_an_alarm_nothing_is_decided_before_it_rings() -> None:
     core = Core(terms()).training()
-    due = core.state.alarm
+    due = core.state.deciding.alarm
     assert due is not None
     assert core.tell(e.ObjectiveReported(due, 1, 0.5), e.Progressed(due, 1, 0)) == []
     assert only(e.Decided, core.tell(e.Woke(due)))
@@ -122,7 +122,7 @@ def test_at_the_moment_of_an_alarm_nothing_is_decided_before_it_rings() -> None:
 
 def test_a_warning_is_decided_upon_at_once() -> None:
     core = Core(terms()).training().with_spot()
-    assert core.state.alarm != after(200)
+    assert core.state.deciding.alarm != after(200)
     warned = core.tell(e.EvictionWarned(after(200), ("s1-1",), after(320)))
     assert only(e.Decided, warned)
     assert only(e.TellWarning, warned) == [e.TellWarning(after(200), ("s1-1",), after(320))]
@@ -174,14 +174,16 @@ def test_whether_it_can_go_on_the_training_says() -> None:
     core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
     core.tell(e.TrainingFailed(after(303), "no copy is left"))
     assert core.state.phase is Phase.CLOSING
-    assert core.state.failure == "no copy is left"
+    assert core.state.ending.failure == "no copy is left"
 
 
 def test_without_any_reliable_machine_the_run_is_over() -> None:
     core = of_two()
     core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
     core.tell(e.InstancesEnded(after(310), ("r1-1",), End.FAILED))
-    assert core.state.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    assert (
+        core.state.ending.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
+    )
 
 
 def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fails_nothing() -> None:
@@ -199,8 +201,8 @@ def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fai
     core.tell(e.InstancesEnded(after(1001), live, End.RELEASED))
     for allocation in [a for a in core.state.allocations.values() if a.awaits_answer]:
         core.tell(e.Refused(after(1002), allocation.name, "CapacityUnavailable", "no machines"))
-    assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.DONE, 0)
+    assert core.state.ending.closed is not None
+    assert (core.state.ending.closed.outcome, core.state.ending.closed.exit_code) == (e.RunOutcome.DONE, 0)
 
 
 # ---- ends ------------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def test_a_drained_run_keeps_paid_hours_to_their_end() -> None:
         e.Release(after(1000), ("r1-1",), "the job is over")
     ]
     ends = after(135 + HOUR_S - RELEASE_LEAD_S)
-    assert core.state.alarm == ends
+    assert core.state.deciding.alarm == ends
     (released,) = only(e.Release, core.tell(e.Woke(ends)))
     assert isinstance(released, e.Release)
     assert released.instances == ("s1-1", "s1-2", "s1-3", "s1-4")
@@ -243,8 +245,11 @@ def test_a_run_that_is_cancelled_just_before_it_trains_has_not_failed() -> None:
     assert only(e.Release, core.tell(e.Asked(after(70), e.UserRequest.CANCEL)))
     core.tell(e.MachineJoined(after(70), "r1-1"), e.InstancesEnded(after(71), ("r1-1",), End.RELEASED))
     core.tell(e.TrainingFailed(after(73), "no copy is left"))
-    assert core.state.closed is not None
-    assert (core.state.closed.outcome, core.state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
+    assert core.state.ending.closed is not None
+    assert (core.state.ending.closed.outcome, core.state.ending.closed.exit_code) == (
+        e.RunOutcome.CANCELLED,
+        7,
+    )
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -22,8 +22,8 @@ TRACE = random_trace(seed=3)
 def run(strategy: str, **changes: object) -> tuple[State, CostBreakdown]:
     of = replace(terms(AWS_2016, clocks=100), strategy=strategy, **changes)  # type: ignore[arg-type]
     state, _ = replay(of, TRACE)
-    assert state.closed is not None
-    assert (state.closed.exit_code, state.work_left) == (0, 0), state.closed.why
+    assert state.ending.closed is not None
+    assert (state.ending.closed.exit_code, state.work_left) == (0, 0), state.ending.closed.why
     return state, cost_so_far(state)
 
 
@@ -42,7 +42,7 @@ def test_a_strategy_runs_a_job_to_its_end(strategy: str) -> None:
     if strategy == "on-demand":
         assert all(a.on_demand for a in working)
         assert owed.spot == 0
-        assert state.evicted_allocations == 0
+        assert state.recovery.evicted_allocations == 0
     else:
         assert owed.total < run("on-demand")[1].total
 
@@ -50,8 +50,8 @@ def test_a_strategy_runs_a_job_to_its_end(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", LIVE)
 def test_a_strategy_keeps_a_deadline(strategy: str) -> None:
     state, _ = run(strategy, deadline_s=Seconds(3 * 3600.0), start_s=Seconds(60.0))
-    assert state.training_over_at is not None
-    assert state.training_over_at - state.terms.start <= 3 * 3600
+    assert state.training.training_over_at is not None
+    assert state.training.training_over_at - state.terms.start <= 3 * 3600
 
 
 @pytest.mark.parametrize("rules", [AWS_2016, AWS], ids=lambda rules: rules.name)
@@ -70,8 +70,8 @@ def test_uniform_progress_keeps_to_its_line_and_greedy_waits_for_the_last_moment
     bought = {}
     for strategy in NEED_DEADLINE:
         state, _ = replay(replace(of, strategy=strategy), scripted_trace(quiet=0.08), capacity=capacity)
-        assert state.closed is not None
-        assert state.closed.exit_code == 0
+        assert state.ending.closed is not None
+        assert state.ending.closed.exit_code == 0
         bought[strategy] = [
             a.requested_at - START for a in state.allocations.values() if a.on_demand and not a.reliable
         ]

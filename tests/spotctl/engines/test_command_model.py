@@ -45,8 +45,12 @@ def taken(at: int, back: int, price: float = 1.0) -> PriceHistory:
 
 def test_a_calm_market_takes_the_work_and_the_start() -> None:
     state, _ = replay(of_command(), scripted_trace())
-    assert (state.clock, state.clocks_redone, state.closed and state.closed.exit_code) == (60, 0, 0)
-    assert state.training_over_at == START + 60 + 15 + 60 * 600, "boot, sigma, and the steps"
+    assert (
+        state.training.clock,
+        state.training.clocks_redone,
+        state.ending.closed and state.ending.closed.exit_code,
+    ) == (60, 0, 0)
+    assert state.training.training_over_at == START + 60 + 15 + 60 * 600, "boot, sigma, and the steps"
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -54,8 +58,10 @@ def test_a_warning_costs_steps_only_where_the_program_does_not_heed_it(saves: bo
     state, entries = replay(of_command(saves=saves), taken(at=9100, back=9300))
     redone = [entry.redone for entry in entries if isinstance(entry, e.RolledBack)]
     ran_s = 9100 - 60 - 15 + DRAIN_S
-    assert state.seconds_redone == (0 if saves else ran_s % INTERVAL_S), "since the newest checkpoint"
-    assert (state.evicted_allocations, state.clock, state.failures) == (1, 60, 0)
+    assert state.programs.seconds_redone == (0 if saves else ran_s % INTERVAL_S), (
+        "since the newest checkpoint"
+    )
+    assert (state.recovery.evicted_allocations, state.training.clock, state.recovery.failures) == (1, 60, 0)
     assert redone == ([] if saves else [1]), "ten minutes a step, a checkpoint every twenty"
 
 
@@ -64,14 +70,22 @@ def test_a_program_that_keeps_nothing_does_all_again_and_is_bought_what_lasts() 
     said = replace(of_command(saves=False), keeps_nothing=True)
     state, entries = replay(said, taken(at=9100, back=9300))
     assert [entry.redone for entry in entries if isinstance(entry, e.RolledBack)] == [15]
-    assert state.seconds_redone == 9100 - 60 - 15 + DRAIN_S
+    assert state.programs.seconds_redone == 9100 - 60 - 15 + DRAIN_S
     assert [entry.clock for entry in entries if isinstance(entry, e.ProgramBegan)] == [0, 0]
     believed = replace(of_command(), checkpoints=Checkpointing(Seconds(1e6), 0.0, Seconds(60.0)))
     lambdas = [build_observation(of).scaling.lambda_s for of in (opened(believed), opened(said))]
     assert lambdas == [15.0, 15.0 + 60 * 600 / 2]
-    ran = structs.replace(opened(of_command()), seconds_redone=INTERVAL_S + 1)
+    ran = structs.replace(
+        opened(of_command()),
+        programs=structs.replace(opened(of_command()).programs, seconds_redone=INTERVAL_S + 1),
+    )
     assert build_observation(ran).scaling.lambda_s == lambdas[1], "nothing was stored in so long"
-    assert build_observation(structs.replace(ran, consistent=3)).scaling.lambda_s == lambdas[0]
+    assert (
+        build_observation(
+            structs.replace(ran, training=structs.replace(ran.training, consistent=3))
+        ).scaling.lambda_s
+        == lambdas[0]
+    )
 
 
 def opened(of: RunSpec) -> State:
@@ -93,14 +107,14 @@ def test_nothing_is_bought_above_its_price_on_demand() -> None:
     assert len(bought) == 2
     assert bought[0] == 0
     assert 9100 + 5 * HOUR_S <= bought[1] <= 9100 + 5 * HOUR_S + 120
-    assert (state.clock, state.closed and state.closed.exit_code) == (60, 0)
+    assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (60, 0)
 
 
 def test_with_a_deadline_machines_on_demand_take_over() -> None:
     promised = replace(of_command(), deadline_s=Seconds(13.0 * HOUR_S))
     state, _ = replay(promised, taken(at=9100, back=9100 + 12 * HOUR_S))
     assert [a.on_demand for a in state.allocations.values()] == [False, True]
-    assert (state.clock, state.closed and state.closed.exit_code) == (60, 0)
+    assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (60, 0)
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -115,9 +129,9 @@ def test_a_promised_deadline_is_kept_whatever_steps_are_lost_with_machines(slack
         assert promise is not None
         deadline_s = Seconds(promise.least_deadline_s * slack)
         state, _ = replay(replace(of, deadline_s=deadline_s), trace)
-        assert state.closed is not None
-        assert state.closed.exit_code == 0, f"trace {seed}: {state.closed.why}"
-        evictions += state.evicted_allocations
+        assert state.ending.closed is not None
+        assert state.ending.closed.exit_code == 0, f"trace {seed}: {state.ending.closed.why}"
+        evictions += state.recovery.evicted_allocations
     assert slack == 1.0 or evictions > 3, "else nothing was shown"
 
 
@@ -134,15 +148,19 @@ def test_a_machine_is_given_up_where_another_market_is_cheaper_by_more_than_the_
     assert len(given_up) == 1
     assert "cheaper than here" in given_up[0].why
     assert len({a.market for a in state.allocations.values()}) == 2
-    assert (state.clock, state.clocks_redone, state.evicted_allocations) == (20, 0, 0)
+    assert (state.training.clock, state.training.clocks_redone, state.recovery.evicted_allocations) == (
+        20,
+        0,
+        0,
+    )
 
 
 def test_cancelled_while_it_waits_for_its_first_machine() -> None:
     """What it was granted is taken while it boots, and the price stays too high to ask again."""
     high = scripted_trace(*((n, 1, 1.0) for n in range(3)))
     state, _ = replay(of_command(), high, asked_once(e.UserRequest.CANCEL, 600))
-    assert state.closed is not None
-    assert (state.closed.outcome, state.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
+    assert state.ending.closed is not None
+    assert (state.ending.closed.outcome, state.ending.closed.exit_code) == (e.RunOutcome.CANCELLED, 7)
     assert not any(instance.joined for instance in state.instances.values())
 
 
@@ -150,7 +168,7 @@ def test_cancelled_while_it_waits_for_its_first_machine() -> None:
 @given(seed=st.integers(0, 10_000), saves=st.booleans())
 def test_over_any_market_it_is_done_and_one_machine_works_at_a_time(seed: int, saves: bool) -> None:
     state, entries = replay(of_command(saves=saves, clocks=30), random_trace(seed))
-    assert (state.clock, state.closed and state.closed.exit_code) == (30, 0)
+    assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (30, 0)
     assert all(i.end in (End.EVICTED, End.RELEASED) for i in state.instances.values())
     progress = [entry for entry in entries if isinstance(entry, e.Progressed | e.RolledBack)]
     for before, now in pairwise(progress):

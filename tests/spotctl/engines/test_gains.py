@@ -106,7 +106,7 @@ def test_a_promise_rests_on_what_the_program_is_taken_to_do_and_not_on_cores() -
 @pytest.mark.parametrize("measure", [False, True])
 def test_only_its_progress_makes_it_faster_than_it_is_taken_to_be(measure: bool) -> None:
     state, entries = replay(single_threaded(measure=measure, faster=1.8), scripted_trace())
-    assert state.training_over_at == pytest.approx(START + 60 + 15 + 60 * 2400 / 7.2, abs=60)
+    assert state.training.training_over_at == pytest.approx(START + 60 + 15 + 60 * 2400 / 7.2, abs=60)
     kind = of(state).instance_type
     assert state.machine_speeds()[kind] == pytest.approx(7.2 if measure else 4.0, rel=0.05)
     opened = initial_state(next(x for x in entries if isinstance(x, e.JobStarted)), scripted_trace())
@@ -115,7 +115,7 @@ def test_only_its_progress_makes_it_faster_than_it_is_taken_to_be(measure: bool)
 
 def test_it_is_replayed_and_compared_with_machines_that_do_no_more_either() -> None:
     state, _ = replay(single_threaded(), scripted_trace())
-    assert state.training_over_at == START + 60 + 15 + 60 * 600
+    assert state.training.training_over_at == START + 60 + 15 + 60 * 600
     compared = run_baselines(state)
     assert compared is not None
     assert compared.cheapest.seconds == 15 + 60 * 600

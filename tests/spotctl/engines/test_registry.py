@@ -111,8 +111,13 @@ def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_i
     engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
-    trained = structs.replace(state_after(52), model="models/model.npz")
-    assert engine.plan_scoring(structs.replace(trained, model=None)) is None
+    trained = structs.replace(
+        state_after(52), ending=structs.replace(state_after(52).ending, model="models/model.npz")
+    )
+    assert (
+        engine.plan_scoring(structs.replace(trained, ending=structs.replace(trained.ending, model=None)))
+        is None
+    )
     scoring = engine.plan_scoring(trained)
     assert isinstance(scoring, Scoring)
     score = scoring.score_model(60.0, lambda: False)

@@ -16,7 +16,7 @@ from spotctl.control import entries as e
 from spotctl.control.drive import drive, start_run
 from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.errors import CapacityUnavailable, Throttled
-from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Provider, Report, Standing
+from spotctl.providers.base import InstanceStatus, Notice, Offering, Order, OrderAnswer, Provider, Report
 from spotctl.providers.polling import PollingProvider
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
@@ -98,11 +98,11 @@ def test_a_job_ends_on_a_cloud_that_is_slow_loses_answers_lags_and_names_machine
         state = drive(begun, world, ledger, Silent())
     finally:
         polling.close()
-    assert state.closed is not None
-    assert (state.closed.exit_code, state.clock) == (0, 40)
+    assert state.ending.closed is not None
+    assert (state.ending.closed.exit_code, state.training.clock) == (0, 40)
     assert any(instance.end is End.EVICTED for instance in state.instances.values())
     assert all(name.startswith("i-") for name in state.instances)
-    assert {report.standing for report in market.describe()} == {Standing.ENDED}
+    assert {report.standing for report in market.describe()} == {InstanceStatus.ENDED}
     granted = [
         name for entry in ledger.read_entries() if isinstance(entry, e.Granted) for name in entry.instances
     ]
@@ -189,7 +189,9 @@ class _Forgetful(SlowCloud):
     def describe(self) -> tuple[Report, ...]:
         reports = super().describe()
         if self.looks % 2:
-            return tuple(replace(r, standing=Standing.RUNNING, ended_at=None, end=None) for r in reports)
+            return tuple(
+                replace(r, standing=InstanceStatus.RUNNING, ended_at=None, end=None) for r in reports
+            )
         return reports
 
 

@@ -12,7 +12,7 @@ from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable
-from spotctl.providers.base import Order, Standing
+from spotctl.providers.base import InstanceStatus, Order
 from spotctl.providers.simulated import SimulatedProvider
 from tests.spotctl.build import MARKETS, START, random_trace, scripted_trace
 
@@ -40,7 +40,7 @@ def test_where_bids_decide_nothing_no_price_evicts_or_refuses(rules: MarketRules
     during = simulation.at(SPIKE_S + 1).request(replace(ORDER, token="s2"))
     reports = simulation.at(10 * SPIKE_S).describe()
     assert {report.instance for report in reports} == {*before, *during}
-    assert {report.standing for report in reports} == {Standing.RUNNING}
+    assert {report.standing for report in reports} == {InstanceStatus.RUNNING}
     assert simulation.provider.notices() == ()
 
 
@@ -98,7 +98,7 @@ def test_orders_that_are_taken_up_again_become_what_they_were(seed: int) -> None
             first.at(after_s).request(order)
         except CapacityUnavailable:
             continue
-        again.provider.restore(order, Instant(START + after_s))
+        again.provider.restore_order(order, Instant(START + after_s))
     for after_s in range(requested[-1], requested[-1] + 40_000, 4_000):
         assert first.at(after_s).describe() == again.at(after_s).describe()
         assert first.provider.notices() == again.provider.notices()

@@ -27,8 +27,8 @@ from spotctl.records.ledger import Ledger
 from spotctl.records.run import Run, RunStore
 from spotctl.session.open import RecordedRun, runs_of
 from spotctl.timesource import TimeSource, VirtualTime
-from spotctl.worlds.built import BuiltWorld
-from spotctl.worlds.world import Asks
+from spotctl.worlds.handle import WorldHandle
+from spotctl.worlds.world import RequestSource
 from tests.scenarios.support.market import START
 from tests.spotctl.build import terms
 from tests.spotctl.queue.build import Crash, Watching, command, queue
@@ -142,7 +142,7 @@ class Noting(RecordedRun):
 
     gone: list[str] = field(default_factory=list)
 
-    def resumed_world(self, asks: Asks, time: TimeSource, down: e.ControllerDown) -> BuiltWorld:
+    def resumed_world(self, asks: RequestSource, time: TimeSource, down: e.ControllerDown) -> WorldHandle:
         built = RecordedRun.build_resumed_world(self, asks, time, down)
         return replace(built, abandon=lambda: self.gone.append(self.run.name))
 

@@ -203,8 +203,8 @@ def assert_whole(
     assert len(final["jobs"]) == len(ends), moment
     assert sorted(set(resumed.told)) == sorted(resumed.told), f"{moment}: somebody's end was told twice"
     assert all(ends[job] == code for job, code in resumed.told), f"{moment}: {resumed.told}"
-    closed = {run.name: run for run in runs.list_runs() if run.fold_state().closed is not None}
-    assert len(closed) == sum(run.fold_state().closed is not None for run in runs.list_runs()), moment
+    closed = {run.name: run for run in runs.list_runs() if run.fold_state().ending.closed is not None}
+    assert len(closed) == sum(run.fold_state().ending.closed is not None for run in runs.list_runs()), moment
     held = entries_of({f"{run.name} {run.id}": run for run in runs.list_runs()})
     for kind, most in most_at_once(held).items():
         assert most <= night.of.settings.spec.quotas[kind], moment
@@ -212,7 +212,7 @@ def assert_whole(
         if run not in closed.values():  # begun, and killed before that was in the queue's journal
             assert not any(isinstance(entry, e.Acquire) for entry in entries(run)), moment
     assert not any(True for run in closed.values() for _ in run.fold_state().live_instances()), moment
-    assert closed["a"].fold_state().allowance is not None, f"{moment}: nobody counts what a may spend"
+    assert closed["a"].fold_state().share.allowance is not None, f"{moment}: nobody counts what a may spend"
     total = sum((Decimal(job["cost"]["total"]) for job in final["jobs"] if job["run"]), Decimal(0))
     assert Decimal(final["cost"]["total"]) == total <= 9, moment
     promised = {job["job"] for job in final["jobs"] if job["promised"]}
@@ -250,4 +250,4 @@ def test_what_a_promised_job_may_spend_is_counted_after_a_kill_though_it_never_g
     newest = QueueFolder("night", root_of(WorldKind.REPLAY)).newest_run()
     assert newest is not None
     assert not any(isinstance(x, e.Leased) and x.lease is not None for x in entries(resumed.runs["a"]))
-    assert state.allowance == newest.read_record().entered["a"].allowance is not None
+    assert state.share.allowance == newest.read_record().entered["a"].allowance is not None

@@ -119,7 +119,7 @@ def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
     assert output.render_text(queueview.list_table(look(of))).startswith(
         "no jobs\nnight, las: has not begun; $0.00"
     )
-    assert queueview.listed(look(of))["status"] == "not begun"
+    assert queueview.list_document(look(of))["status"] == "not begun"
 
 
 def test_a_queue_that_was_killed_before_its_first_note_lists_nothing_of_earlier_runs(
@@ -184,5 +184,5 @@ def test_a_job_that_ends_when_it_has_converged_kept_its_deadline_if_that_was_bef
     core = Core(of).training().with_spot()
     assert met_deadline(core.state) is (None if in_time else False)
     core.tell(e.TrainingFinished(after(900), 30, "model"), e.Woke(after(2000)))
-    assert (core.state.closed, core.state.work_left) == (None, None)
+    assert (core.state.ending.closed, core.state.work_left) == (None, None)
     assert met_deadline(core.state) is in_time

@@ -180,7 +180,7 @@ def test_a_request_reaches_whoever_runs_it(runs: RunStore) -> None:
 
 def test_the_state_of_a_run_is_the_fold_of_its_record(runs: RunStore) -> None:
     state = begun(runs, "nightly", CLOSED).fold_state()
-    assert (state.terms, state.closed) == (STARTED.terms, CLOSED)
+    assert (state.terms, state.ending.closed) == (STARTED.terms, CLOSED)
 
 
 # ---- what was known before the start ---------------------------------------------------------------

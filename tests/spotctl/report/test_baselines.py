@@ -98,11 +98,15 @@ def ran(job: int) -> State:
 def every_way(state: State) -> Iterator[tuple[int, int]]:
     """(micro-dollars, seconds from the start) of every type and count on demand, by the text of the rules."""
     of, rules = state.terms, state.terms.rules.name
-    alone = sum(seconds * LIST[kind][1] for kind, seconds in state.worked.items())
-    assert state.training_started_at is not None
-    assert state.training_over_at is not None
-    mean = max(1.0, sum(state.worked.values()) / (state.training_over_at - state.training_started_at))
-    done = state.clock * of.core_seconds_per_clock
+    alone = sum(seconds * LIST[kind][1] for kind, seconds in state.training.worked.items())
+    assert state.training.training_started_at is not None
+    assert state.training.training_over_at is not None
+    mean = max(
+        1.0,
+        sum(state.training.worked.values())
+        / (state.training.training_over_at - state.training.training_started_at),
+    )
+    done = state.training.clock * of.core_seconds_per_clock
     work = min(done, alone * of.scaling.phi ** math.log2(mean))  # machines that were faster stay so
     kinds = {tradable.market.instance_type for tradable in (*of.spot, of.reliable)}
     for kind in kinds:
@@ -128,8 +132,8 @@ def test_both_baselines_are_what_trying_every_type_and_count_finds(job: int) -> 
     state = ran(job)
     money, ways = build_account(state), list(every_way(state))
     assert money.baselines is not None
-    assert state.training_over_at is not None
-    took = state.training_over_at - state.terms.start
+    assert state.training.training_over_at is not None
+    took = state.training.training_over_at - state.terms.start
     in_time = [cost for cost, finish in ways if finish <= (state.terms.deadline_s or math.inf)]
     as_fast = min(cost for cost, finish in ways if finish <= took)
     cheapest = min(in_time or [cost for cost, _ in ways])
@@ -164,18 +168,23 @@ def test_what_was_ended_early_is_cost_without_a_saving(
     ask: e.UserRequest, outcome: e.RunOutcome, reason: str
 ) -> None:
     state, _ = replay(*made(3), asked_once(ask, 600))
-    assert state.closed is not None
-    assert state.closed.outcome is outcome
+    assert state.ending.closed is not None
+    assert state.ending.closed.outcome is outcome
     _no_saving(state, reason)
 
 
 def test_what_failed_is_cost_without_a_saving() -> None:
     closed = e.Close(START, e.RunOutcome.FAILED, 6, "the budget was spent before the work was done")
-    _no_saving(structs.replace(ran(3), closed=closed), "it failed")
+    _no_saving(structs.replace(ran(3), ending=structs.replace(ran(3).ending, closed=closed)), "it failed")
 
 
 def test_what_goes_on_has_not_saved_anything_yet() -> None:
-    assert build_account(structs.replace(ran(3), closed=None)).no_savings_reason == "it has not ended"
+    assert (
+        build_account(
+            structs.replace(ran(3), ending=structs.replace(ran(3).ending, closed=None))
+        ).no_savings_reason
+        == "it has not ended"
+    )
 
 
 def _no_saving(state: State, reason: str) -> None:

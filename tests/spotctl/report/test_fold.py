@@ -58,8 +58,8 @@ def away(from_minute: float, until_minute: float, over_at: Instant | None) -> St
 
 def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
     seen, unseen = away(50, 51, None), away(50, 50 + 600, at(51))
-    assert unseen.training_over_at == at(51)
-    assert unseen.worked == seen.worked
+    assert unseen.training.training_over_at == at(51)
+    assert unseen.training.worked == seen.training.worked
     assert build_account(unseen).baselines == build_account(seen).baselines, (
         "machines that waited did no work"
     )
@@ -68,12 +68,12 @@ def test_training_that_ended_unseen_was_over_when_its_files_say() -> None:
 
 def test_training_of_which_no_file_says_when_it_ended_was_over_by_the_return_at_the_latest() -> None:
     state = away(50, 50 + 600, None)
-    assert state.training_over_at == at(650)
+    assert state.training.training_over_at == at(650)
     assert state.end_time_unknown
-    assert "at most" in output.render_text(endview.picture(final(state)))
+    assert "at most" in output.render_text(endview.draw_end(final(state)))
     before = away(51, 60, None)
-    assert (before.training_over_at, before.end_time_unknown) == (at(51), False)
-    assert "at most" not in output.render_text(endview.picture(final(before)))
+    assert (before.training.training_over_at, before.end_time_unknown) == (at(51), False)
+    assert "at most" not in output.render_text(endview.draw_end(final(before)))
 
 
 def test_a_run_was_over_with_its_machines_whenever_it_was_closed() -> None:
@@ -109,7 +109,12 @@ def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
     allocation = structs.replace(RUN.allocations["s1"], count=len(spans), instances=tuple(machines))
     terms = replace(RUN.terms, core_seconds_per_clock=core_seconds / 100)
     return structs.replace(
-        RUN, terms=terms, clock=100, instances=machines, allocations={"s1": allocation}, resumed_from=0
+        RUN,
+        terms=terms,
+        training=structs.replace(RUN.training, clock=100),
+        instances=machines,
+        allocations={"s1": allocation},
+        recovery=structs.replace(RUN.recovery, resumed_from=0),
     )
 
 
@@ -145,5 +150,5 @@ def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() ->
     assert both.total > alone.total
     assert list(both.uncompared_runs) == ["b"]
     assert "nothing is said of that: 1000000 core-seconds" in output.render_text(
-        endview.picture(final(beyond))
+        endview.draw_end(final(beyond))
     )

@@ -108,7 +108,7 @@ def test_evictions_are_counted_once_however_long_machines_ran(by: Grouping) -> N
     runs = {"test/1": summary(state)}
     groups, whole = group_runs(runs, by), group_all(runs)
     machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
-    assert (whole.evictions, whole.evicted) == (state.evicted_allocations, machines)
+    assert (whole.evictions, whole.evicted) == (state.recovery.evicted_allocations, machines)
     assert whole.evicted > whole.evictions > 2
     assert sum(group.evictions for group in groups) == whole.evictions
     assert sum(group.evicted for group in groups) == whole.evicted
@@ -144,7 +144,11 @@ def test_savings_are_of_the_runs_that_have_finished_and_the_others_are_named() -
 )
 def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.RunOutcome, reason: str) -> None:
     """Its work would be a saving, had anything come of it."""
-    ended = summary(structs.replace(STATE, closed=e.Close(at(52), outcome, 1, "why")))
+    ended = summary(
+        structs.replace(
+            STATE, ending=structs.replace(STATE.ending, closed=e.Close(at(52), outcome, 1, "why"))
+        )
+    )
     assert ended.cheapest is not None
     found = group_all({"movies/1": RUN, "movies/2": ended})
     assert found.uncompared_runs == {"movies/2": reason}
@@ -160,7 +164,7 @@ def test_the_report_names_what_its_savings_leave_out() -> None:
     said = report.plain_table(both, Grouping.DAY)
     assert "saved: without $0.239000, which is cost without a saving:" in said
     assert "1 run: it has not ended: movies/2" in said
-    document = json.loads(report.document(both, Grouping.JOB))
+    document = json.loads(report.report_document(both, Grouping.JOB))
     assert document["runs_not_compared"] == {"movies/2": "it has not ended"}
     assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
     assert "saved: without" not in report.plain_table({"movies/1": RUN}, Grouping.DAY)

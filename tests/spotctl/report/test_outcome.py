@@ -80,16 +80,19 @@ def test_prices_that_moved_within_an_hour_are_a_reason_where_seconds_are_billed(
 
 
 def test_what_a_program_ran_for_nothing_is_a_reason() -> None:
-    lost = structs.replace(STORY, seconds_redone=5400)
+    lost = structs.replace(STORY, programs=structs.replace(STORY.programs, seconds_redone=5400))
     said = "its program ran 90 minutes for nothing and began again"
     assert said in reasons(lost, replace(AS_IT_WAS, cost=MicroUsd(100_000)))
 
 
 def test_where_no_single_reason_stands_out_something_is_said_all_the_same() -> None:
     state, _ = replay(terms(clocks=30), scripted_trace())
-    assert state.training_started_at is not None
-    assert state.training_over_at is not None
-    machines = round(sum(state.worked.values()) / (state.training_over_at - state.training_started_at))
+    assert state.training.training_started_at is not None
+    assert state.training.training_over_at is not None
+    machines = round(
+        sum(state.training.worked.values())
+        / (state.training.training_over_at - state.training.training_started_at)
+    )
     plan = Expectation(MicroUsd(1_000), Seconds(float(took_s(state))), 0.0, machines)
     (said,) = reasons(state, plan)
     assert said.startswith("nothing stands out")

@@ -15,7 +15,7 @@ import pytest
 from agileml.node.hosts.local import LocalHost
 from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.records.run import Run, RunStore
-from spotctl.worlds.local import take_away
+from spotctl.worlds.local import end_training
 from tests.spotctl.build import terms
 from tests.spotctl.cli.commandline import Launched, spotctl
 from tests.spotctl.records.test_run import begun
@@ -115,7 +115,7 @@ def test_no_machine_stays_where_a_run_cannot_be_gone_on_with(
     assert "its machines have ended, its bill has not" in ended.stderr
     assert "does not say what was launched" in ended.stderr
     assert left.wait() == -9
-    assert run.fold_state().closed is None, "what it cost is still to be said"
+    assert run.fold_state().ending.closed is None, "what it cost is still to be said"
 
 
 def test_one_machine_that_cannot_be_ended_keeps_no_other(tmp_path: Path, start_machine: StartMachine) -> None:
@@ -143,5 +143,5 @@ def test_no_machine_stays_where_a_training_cannot_be_closed(
     run = Run(tmp_path / "job" / "run")
     left = start_machine(run, "s1-0")
     with pytest.raises(OSError, match="No space left"):
-        take_away(OnAFullDisk(terms()), LocalHost(run.training_folder))
+        end_training(OnAFullDisk(terms()), LocalHost(run.training_folder))
     assert left.wait() == -9

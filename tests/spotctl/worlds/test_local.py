@@ -16,10 +16,10 @@ from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
 from spotctl.control.lifecycle import InstanceState
-from spotctl.providers.base import Order, Report, Standing
+from spotctl.providers.base import InstanceStatus, Order, Report
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.run import Run
-from spotctl.worlds.local import Absence, end_as_seen, last_seen
+from spotctl.worlds.local import Absence, end_dead_machines, last_seen
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after
 
@@ -75,9 +75,9 @@ def test_a_machine_that_recorded_its_end_ended_then_whatever_its_files_say(tmp_p
 
 def test_training_was_over_as_long_before_the_absence_ended_as_its_files_are_older() -> None:
     now = 1_000_000.0
-    found = [absence(now).at(now - 3600 + seconds) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
+    found = [absence(now).nominal_at(now - 3600 + seconds) for seconds in (-5.0, 0.0, 1800.0, 9000.0)]
     assert found == [at(20), at(20), Instant(at(20) + 1800 * int(SPEED)), HOUR_AWAY.until]
-    assert absence(now).at(None) is None
+    assert absence(now).nominal_at(None) is None
 
 
 def test_machines_that_recorded_their_end_were_not_taken_later() -> None:
@@ -86,10 +86,10 @@ def test_machines_that_recorded_their_end_were_not_taken_later() -> None:
     market = SimulatedProvider(scripted_trace((1, 500, 1.5)), AWS_2016, 60, lambda: now)
     names = ("s1-1", "s2-1", "s3-1", "s4-1")
     for name in names:
-        market.restore(Order(name.removesuffix("-1"), MARKETS[1], 1, UsdPerHour(0.1), cores=4), START)
+        market.restore_order(Order(name.removesuffix("-1"), MARKETS[1], 1, UsdPerHour(0.1), cores=4), START)
     ended = {"s1-1": Instant(START + 600), "s2-1": Instant(START + 620), "s3-1": Instant(START + 600)}
     ended["s4-1"] = ended["s1-1"]
-    end_as_seen(market, ended, {"s1-1", "s2-1", "s4-1"}, released={"s4-1"})
+    end_dead_machines(market, ended, {"s1-1", "s2-1", "s4-1"}, released={"s4-1"})
     assert [(report.ended_at, report.end) for report in market.describe()] == [
         (START + 600, End.FAILED),
         (START + 620, End.EVICTED),
@@ -118,11 +118,11 @@ def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> Non
     now = Instant(START + 100_000)
     market = SimulatedProvider(scripted_trace((1, 500, 1.5)), AWS_2016, 60, lambda: now)
     for name, zone in (("s1", 0), ("s2", 1), ("s3", 0)):
-        market.restore(Order(name, MARKETS[zone], 1, UsdPerHour(0.1), cores=4), START)
-    end_as_seen(market, {"s1-1": Instant(START + 7000), "s2-1": Instant(START + 7000)})
+        market.restore_order(Order(name, MARKETS[zone], 1, UsdPerHour(0.1), cores=4), START)
+    end_dead_machines(market, {"s1-1": Instant(START + 7000), "s2-1": Instant(START + 7000)})
     started = Instant(START + 60)
     assert market.describe() == (
-        Report("s1-1", "s1", Standing.ENDED, started, Instant(START + 7000), End.FAILED),
-        Report("s2-1", "s2", Standing.ENDED, started, Instant(START + 620), End.EVICTED),
-        Report("s3-1", "s3", Standing.RUNNING, started),
+        Report("s1-1", "s1", InstanceStatus.ENDED, started, Instant(START + 7000), End.FAILED),
+        Report("s2-1", "s2", InstanceStatus.ENDED, started, Instant(START + 620), End.EVICTED),
+        Report("s3-1", "s3", InstanceStatus.RUNNING, started),
     )

@@ -172,7 +172,7 @@ def resumed(state: State, known: Sequence[e.Entry], trace: PriceHistory, down: e
     parts = Parts.at(down.until, state.terms, trace)
     for allocation in state.allocations.values():
         order = Order(allocation.name, allocation.market, allocation.count, allocation.bid, 4)
-        parts.provider.restore(order, allocation.requested_at)
+        parts.provider.restore_order(order, allocation.requested_at)
     tells = [entry for entry in known if isinstance(entry, get_args(e.Tell))]
     for number, command in enumerate(tells, start=1):
         parts.training.send_command(number, command)
@@ -194,12 +194,12 @@ def test_evictions_that_were_missed_come_at_their_times_and_are_effective_failur
             after(SPIKE_S + state.terms.rules.notice_s),
             End.EVICTED,
         )
-    assert state.failures == len(victims)
+    assert state.recovery.failures == len(victims)
     lost = [name for entry in entries if isinstance(entry, e.TellLost) for name in entry.instances]
     warned = [name for entry in entries if isinstance(entry, e.TellWarning) for name in entry.instances]
     assert set(lost) == victims
     assert not victims & set(warned)
-    assert state.clocks_redone > 0
+    assert state.training.clocks_redone > 0
     owed = {bill.instance.name: bill for bill in instance_bills(state)}
     assert all(owed[name].refunded > 0 for name in victims), "and billed as if spotctl had been there"
 
@@ -209,7 +209,7 @@ def test_a_warning_that_still_runs_when_spotctl_is_back_is_passed_on() -> None:
     warned = [entry for entry in entries if isinstance(entry, e.TellWarning)]
     assert warned
     assert {entry.ends_at for entry in warned} == {after(SPIKE_S + state.terms.rules.notice_s)}
-    assert state.failures == 0
+    assert state.recovery.failures == 0
 
 
 def test_nothing_is_decided_for_the_time_in_which_nobody_was_there() -> None:

@@ -103,17 +103,20 @@ NOON = 1_760_000_400.0
 
 
 def test_since_takes_spans_days_and_times() -> None:
-    assert options.since("--since", "7d", NOON) == NOON - 7 * 86400
-    assert options.since("--since", "2025-10-01", NOON) == 1_759_276_800
-    assert options.since("--since", None, NOON) is None
-    today, yesterday = options.since("--since", "today", NOON), options.since("--since", "yesterday", NOON)
+    assert options.parse_since_option("--since", "7d", NOON) == NOON - 7 * 86400
+    assert options.parse_since_option("--since", "2025-10-01", NOON) == 1_759_276_800
+    assert options.parse_since_option("--since", None, NOON) is None
+    today, yesterday = (
+        options.parse_since_option("--since", "today", NOON),
+        options.parse_since_option("--since", "yesterday", NOON),
+    )
     assert today is not None
     assert yesterday is not None
     assert time.localtime(today)[3:6] == time.localtime(yesterday)[3:6] == (0, 0, 0)
     assert time.localtime(today)[:3] == time.localtime(NOON)[:3]
     assert Instant(today - 25 * 3600) <= yesterday <= Instant(today - 23 * 3600), "days of 23 and 25 hours"
     with pytest.raises(UsageError, match="--since: '7x' is not a time; write it like 7d, yesterday"):
-        options.since("--since", "7x", NOON)
+        options.parse_since_option("--since", "7x", NOON)
 
 
 def completed(home: Path, *words: str) -> list[str]:

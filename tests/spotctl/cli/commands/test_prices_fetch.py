@@ -27,7 +27,7 @@ from pricing_data.feeds.base import FeedPart, PartKind
 from pricing_data.feeds.fetch import FetchReport, PartReport
 from pricing_data.model.units import Instant, format_instant
 from pricing_data.store.store import PriceStore
-from spotctl.cli.views.fetch import Bars, Lines, sentence
+from spotctl.cli.views.fetch import FetchBars, FetchLines, describe_part
 from spotctl.prices.fetch_plan import exit_code
 from spotctl.timesource import wall_clock
 from tests.fakes.aws import Cloud, Row, Trace, Trouble, serving
@@ -216,16 +216,16 @@ def test_people_see_bars_with_rows_and_rate(tmp_path: Path, monkeypatch: pytest.
 def test_a_bar_tells_what_is_waited_for() -> None:
     one = FeedPart("aws", PartKind.PRICES, "us-east-1", "test")
     waiting = FeedUnreachable("aws", "no route", "Wait")
-    with Bars() as bars, Lines() as lines:
-        bars.expects([one, one])
+    with FetchBars() as bars, FetchLines() as lines:
+        bars.expect_parts([one, one])
         for report in (PartReport(one, rows=5, waiting=waiting), PartReport(one, rows=9, done=True)):
-            bars.hears(report)
-            lines.hears(report)
-    assert sentence(PartReport(one, rows=9, new=7, quarantined=2, seconds=3.0, done=True)) == (
+            bars.report_part(report)
+            lines.report_part(report)
+    assert describe_part(PartReport(one, rows=9, new=7, quarantined=2, seconds=3.0, done=True)) == (
         "aws us-east-1 prices: 9 rows, 7 new, 2 in quarantine, 3.0 s (3 rows/s)"
     )
-    assert sentence(PartReport(one, rows=5, waiting=waiting)).endswith("waiting: aws: no route. Wait")
-    assert sentence(PartReport(one, rows=5, cursor="up to noon")).endswith("so far, up to noon")
+    assert describe_part(PartReport(one, rows=5, waiting=waiting)).endswith("waiting: aws: no route. Wait")
+    assert describe_part(PartReport(one, rows=5, cursor="up to noon")).endswith("so far, up to noon")
 
 
 @pytest.mark.process

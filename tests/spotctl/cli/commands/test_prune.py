@@ -67,7 +67,7 @@ def test_it_frees_what_it_says(
     assert all(item["freed"] for item in done["items"])
     assert before - used(home) == done["freed_bytes"] == told
     assert len(history.list_runs()) == 13 - records
-    assert history.list_runs()[0].fold_state().closed is None, "the unfinished run stays"
+    assert history.list_runs()[0].fold_state().ending.closed is None, "the unfinished run stays"
     assert (home / "inputs" / "aa").is_dir(), "and so does its input"
 
 

@@ -26,7 +26,7 @@ def final() -> dict[str, Any]:
 
 
 def lines(final: Mapping[str, Any]) -> str:
-    return "\n".join(output.render_text(picture(final)) for picture in (end.picture, end.quality))
+    return "\n".join(output.render_text(picture(final)) for picture in (end.draw_end, end.draw_quality))
 
 
 def test_evictions_are_counted_with_their_machines() -> None:
@@ -143,7 +143,11 @@ def test_a_trusted_solver_that_had_not_converged_is_said_to(
 
 def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
     failed = structs.replace(
-        state_after(52), closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
+        state_after(52),
+        ending=structs.replace(
+            state_after(52).ending,
+            closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left"),
+        ),
     )
     shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, "the worker of r1-1 died"))
     assert "because             the worker of r1-1 died; `spotctl logs movies` has it all" in shown

@@ -17,7 +17,11 @@ from tests.spotctl.cli.story import START, state_after
 
 def ended(saved: float, died_of: str | None) -> str:
     failed = structs.replace(
-        state_after(52), closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
+        state_after(52),
+        ending=structs.replace(
+            state_after(52).ending,
+            closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left"),
+        ),
     )
     job = final_object(failed, Path("ledger.db"), 8.0, 0, died_of)
     of_the_queue: dict[str, Any] = {
@@ -30,7 +34,7 @@ def ended(saved: float, died_of: str | None) -> str:
         "rounds": 1,
         "instances_left": 0,
     }
-    return " ".join(output.render_text(queue.ended(of_the_queue)).split())
+    return " ".join(output.render_text(queue.draw_end(of_the_queue)).split())
 
 
 @pytest.mark.parametrize(("saved", "said"), [(0.425, "42.5% saved"), (-0.726, "cost 72.6% more")])

@@ -54,7 +54,10 @@ def test_status_says_what_the_processes_of_a_failed_run_died_of(tmp_path: Path) 
     (run.machines_folder / "r1-0" / "agent.log").write_text(format_give_up("worker", 5))
     state = state_after(52)
     failed = structs.replace(
-        state, closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
+        state,
+        ending=structs.replace(
+            state.ending, closed=e.Close(START, e.RunOutcome.FAILED, 1, "no reliable machine is left")
+        ),
     )
     found = [run_status(run, told)["died_of"] for told in (state, failed)]
     assert found == [None, "the worker of r1-0 died 5 times in a row, without saying why"]

@@ -6,7 +6,7 @@ import pytest
 
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
-from spotctl.engines.paired import FINISH_FLOOR_S, ShadowedTraining
+from spotctl.engines.shadowed import FINISH_FLOOR_S, ShadowedTraining
 from spotctl.timesource import Effect
 from tests.spotctl.build import START
 

@@ -12,7 +12,7 @@ from spotctl.worlds.world import TraceWorld
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltWorld:
+class WorldHandle:
     """Holds a world and the ways to end it."""
 
     world: TraceWorld
