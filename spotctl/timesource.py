@@ -176,6 +176,8 @@ class PacedTime:
                 waiting = [effect for effect in unfinished() if effect not in self._given_up]
                 self._end_pauses(waiting)
                 limit = min([e.due for e in waiting] + ([] if target is None else [target]), default=None)
+                # Reaching the due moment of an effect that is not done is no arrival: time stands still
+                # there.
                 if self._move_to(limit) and not self._pause_for([e for e in waiting if e.due <= self._now]):
                     if limit == target:
                         return
@@ -185,6 +187,7 @@ class PacedTime:
                     self._move_to(limit)
                     return
         finally:
+            # Until the next call followers may go no further than the caller's now.
             self._extend_followers(self._now)
 
     def _move_to(self, limit: Instant | None) -> bool:
@@ -205,6 +208,7 @@ class PacedTime:
         real = time.monotonic()
         absent_s, self._looked = max(0.0, real - self._looked - LENT_S), real
         nominal, since = self._anchor
+        # A later anchor puts the clock where it would stand without the absence.
         self._anchor = (nominal, since + absent_s)
 
     def _extend_followers(self, limit: Instant | None) -> None:

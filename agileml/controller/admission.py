@@ -27,13 +27,13 @@ def admit_machines(cluster: ClusterState) -> Result:
     # safe.
     urgent = [machine for machine in waiting if _is_needed(cluster, machine)]
     if urgent:
-        return replace(_with_members(cluster, urgent), turn=True, planned=False), ()
+        return replace(_with_members(cluster, urgent), input_may_move=True, orders_given=False), ()
     # The last plan is still being carried out; a second one on top of it would move the same things again.
     if not cluster.all_served or not cluster.orders_given:
         return cluster, ()
     ready = [machine for machine in waiting if _has_loaded(machine)]
     if ready and (cluster.input_may_move or _all_are_here(cluster, ready)):
-        return replace(_with_members(cluster, ready), turn=True, planned=False), ()
+        return replace(_with_members(cluster, ready), input_may_move=True, orders_given=False), ()
     return cluster, ()
 
 

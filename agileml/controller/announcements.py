@@ -43,7 +43,7 @@ def announce_stage(cluster: ClusterState) -> Result:
     tier = PLACEMENTS[cluster.stage].served_on
     if any(cluster.machines[p.owner or ""].tier is not tier for p in cluster.partitions):
         return cluster, ()
-    return replace(cluster, reached=cluster.stage), (StageChanged(cluster.stage),)
+    return replace(cluster, reached_stage=cluster.stage), (StageChanged(cluster.stage),)
 
 
 def release_machines(cluster: ClusterState) -> Result:

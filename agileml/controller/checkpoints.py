@@ -49,7 +49,9 @@ def begin_attempt(cluster: ClusterState) -> Result:
         WriteCheckpoint(name, number, folder, clock, tuple(numbers))
         for name, numbers in sorted(parts.items())
     )
-    begun = replace(cluster, attempt=attempt, attempts=number, attempted=clock, checkpoint_due=False)
+    begun = replace(
+        cluster, checkpoint_attempt=attempt, attempts=number, attempted_clock=clock, checkpoint_due=False
+    )
     return begun, commands
 
 
@@ -69,7 +71,7 @@ def seal_attempt(cluster: ClusterState) -> Result:
     sealer = next(iter(cluster.assignable_servers(Tier.RELIABLE)), None)
     if sealer is None:
         return cluster, ()
-    sealing = replace(cluster, attempt=replace(attempt, sealer=sealer))
+    sealing = replace(cluster, checkpoint_attempt=replace(attempt, sealer=sealer))
     return sealing, (SealCheckpoint(sealer, attempt.number, attempt.folder, attempt.clock),)
 
 
@@ -77,7 +79,9 @@ def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
     attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    return replace(cluster, attempt=replace(attempt, writing=attempt.writing - {event.machine})), ()
+    return replace(
+        cluster, checkpoint_attempt=replace(attempt, writing=attempt.writing - {event.machine})
+    ), ()
 
 
 def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
@@ -85,7 +89,9 @@ def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
     attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    cluster = replace(cluster, stored=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
+    cluster = replace(
+        cluster, newest_checkpoint=NewestCheckpoint(attempt.clock, attempt.folder), checkpoint_attempt=None
+    )
     commands: Commands = (Checkpointed(attempt.clock, attempt.folder),)
     # If that machine died meanwhile nobody drops the older checkpoints now; the next one's order covers them
     # too.
@@ -101,4 +107,4 @@ def attempt_refused(cluster: ClusterState, event: CheckpointRefused) -> Result:
     attempt = cluster.checkpoint_attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    return replace(cluster, attempt=None), (CheckpointFailed(attempt.clock, event.why),)
+    return replace(cluster, checkpoint_attempt=None), (CheckpointFailed(attempt.clock, event.why),)

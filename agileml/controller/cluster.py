@@ -185,9 +185,9 @@ class ClusterState(Struct, frozen=True):
             until=setup.clocks,
             consistent=start,
             progress=(start, start),
-            stored=NewestCheckpoint(start, setup.resume),
-            attempted=start,
-            furthest=start,
+            newest_checkpoint=NewestCheckpoint(start, setup.resume),
+            attempted_clock=start,
+            furthest_clock=start,
         )
 
     # ---- questions -----------------------------------------------------------------------------

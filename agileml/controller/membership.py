@@ -33,7 +33,7 @@ def machine_joined(cluster: ClusterState, event: MachineJoined) -> Result:
     cluster = cluster.with_machine(MachineRecord(event.machine, event.tier, event.cores))
     early = tuple(word for word in cluster.unannounced_roles if word.machine == event.machine)
     cluster = replace(
-        cluster, strangers=tuple(word for word in cluster.unannounced_roles if word not in early)
+        cluster, unannounced_roles=tuple(word for word in cluster.unannounced_roles if word not in early)
     )
     for word in early:
         cluster, _ = role_changed(cluster, word)
@@ -47,7 +47,7 @@ def role_changed(cluster: ClusterState, event: RoleEvent) -> Result:
     machine = cluster.machines.get(event.machine)
     if machine is None:
         # The announcement of the machine comes over another channel, and may still come.
-        return replace(cluster, strangers=(*cluster.unannounced_roles, event)), ()
+        return replace(cluster, unannounced_roles=(*cluster.unannounced_roles, event)), ()
     match event:
         case ServerReady():
             return _server_ready(cluster, machine, event), ()
@@ -135,7 +135,7 @@ def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) ->
     if event.machine not in cluster.machines:
         # Lost before it was announced: the announcement, if it still comes, finds it departed and is ignored.
         strangers = tuple(word for word in cluster.unannounced_roles if word.machine != event.machine)
-        return replace(cluster, strangers=strangers, departed=cluster.departed | {event.machine}), ()
+        return replace(cluster, unannounced_roles=strangers, departed=cluster.departed | {event.machine}), ()
     return drop_server_state(cluster.without_machine(event.machine), event.machine), ()
 
 
@@ -147,9 +147,9 @@ def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
     attempt = cluster.checkpoint_attempt
     if attempt is not None and name in attempt.writing:
         # Its part will never be written. What is due stays due: another attempt begins as soon as it can.
-        cluster = replace(cluster, attempt=None, checkpoint_due=True)
+        cluster = replace(cluster, checkpoint_attempt=None, checkpoint_due=True)
     elif attempt is not None and name == attempt.sealer:
-        cluster = replace(cluster, attempt=replace(attempt, sealer=None))
+        cluster = replace(cluster, checkpoint_attempt=replace(attempt, sealer=None))
     involved = (partition for partition in cluster.partitions if name in partition.copy_holders)
     if cluster.phase is TrainingPhase.STARTING:  # nothing was learned since: it can be made again
         return cluster.with_partitions(
@@ -171,9 +171,9 @@ def _without_copy(partition: Partition, name: str, consistent: int) -> Partition
         left = replace(left, detached=True, safe=frozenset({consistent}))
     owner_died, source_died = partition.owner == name, partition.source == name
     if partition.status is PartitionStatus.MOVING and owner_died and not source_died:
-        return replace(left, standing=PartitionStatus.FROZEN, owner=None)
+        return replace(left, status=PartitionStatus.FROZEN, owner=None)
     if owner_died or source_died:
         # The next owner, if alive, may have received it already; recovery tells it what to do with that.
         owner = None if owner_died else partition.owner
-        return replace(left, standing=PartitionStatus.LOST, owner=owner, source=None)
+        return replace(left, status=PartitionStatus.LOST, owner=owner, source=None)
     return left

@@ -37,7 +37,7 @@ def partition_installed(cluster: ClusterState, event: Installed) -> Result:
     unfollowed = backup is None or (partition.detached and partition.source == event.machine)
     served = replace(
         partition,
-        standing=PartitionStatus.SERVED,
+        status=PartitionStatus.SERVED,
         source=None,
         backup=backup,
         detached=unfollowed and not cluster.is_reliable(event.machine),

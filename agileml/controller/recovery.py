@@ -82,17 +82,17 @@ def _start_over(cluster: ClusterState) -> Result:
         cluster.with_partitions(absent),
         phase=TrainingPhase.STARTING,
         stage=Stage.ONE,
-        reached=None,
-        turn=True,
-        planned=True,
+        reached_stage=None,
+        input_may_move=True,
+        orders_given=True,
         generation=cluster.generation + 1,
         epoch=epoch,
         shards=tuple(shard.with_owner(None) for shard in cluster.shards),
         consistent=clock,
         progress=(clock, clock),
         saving=frozenset(),
-        attempt=None,
-        attempted=clock,
+        checkpoint_attempt=None,
+        attempted_clock=clock,
         # A stop that was requested still ends the job soon, counted from the checkpoint.
         until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag_limit,
     )
@@ -105,7 +105,9 @@ def _return_to_b(cluster: ClusterState) -> Result:
     clock = cluster.consistent
     targets = target_owners(cluster)
     generation, epoch = cluster.generation + 1, cluster.epoch + 1
-    cluster = replace(cluster, generation=generation, epoch=epoch, progress=(clock, clock), turn=True)
+    cluster = replace(
+        cluster, generation=generation, epoch=epoch, progress=(clock, clock), input_may_move=True
+    )
     commands: list[Command] = []
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
@@ -148,7 +150,7 @@ def _restore_partition(
         target = keeper
     restoring = replace(
         partition,
-        standing=PartitionStatus.RESTORING,
+        status=PartitionStatus.RESTORING,
         owner=target,
         source=keeper,
         epoch=cluster.epoch,

@@ -32,7 +32,7 @@ def decide_stage(cluster: ClusterState) -> Result:
 
 
 def stage_decided(cluster: ClusterState, event: StageDecided) -> Result:
-    return replace(cluster, wanted=event.stage), ()
+    return replace(cluster, requested_stage=event.stage), ()
 
 
 def load_reported(cluster: ClusterState, event: ServerLoad | WorkerLoad) -> Result:

@@ -181,11 +181,11 @@ def step(
     completed = cluster.completed_clock
     if completed > cluster.furthest_clock:
         # There is progress, so the deaths before were no pattern.
-        cluster = replace(cluster, furthest=completed, deaths=0)
+        cluster = replace(cluster, furthest_clock=completed, deaths=0)
     # A server that is answered may have died by a later one of these events.
     commands = tuple(word for word in answers if _is_deliverable(cluster, word))
     turn = cluster.input_may_move or completed > before.completed_clock
-    cluster = replace(cluster, turn=turn, news=cluster.has_news or not _are_quiet(events))
+    cluster = replace(cluster, input_may_move=turn, has_news=cluster.has_news or not _are_quiet(events))
     due = _select_rules(cluster, events, rules, clock_rules)
     cluster, more = _apply_rules(cluster, due, rules)
     if cluster.consistent < before.consistent and cluster.consistent != cluster.newest_checkpoint.clock:
@@ -193,7 +193,9 @@ def step(
     # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
     # since clocks alone run only ``CLOCK_RULES``.
     if cluster.input_may_move and cluster.all_served:
-        cluster = replace(cluster, turn=False, news=cluster.has_news and due is not rules[cluster.phase])
+        cluster = replace(
+            cluster, input_may_move=False, has_news=cluster.has_news and due is not rules[cluster.phase]
+        )
     return cluster, commands + more
 
 

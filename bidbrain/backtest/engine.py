@@ -1,4 +1,4 @@
-"""Many jobs over one history in lockstep: each array operation moves every job to its own next event.
+"""Runs many jobs over one history in lockstep: each array operation moves every job to its own next event.
 
     n         jobs, each from a start of its own
     W         work, core-seconds; a job is done when W reaches ``job.work``

@@ -2,7 +2,7 @@
 
     H       horizon of a job; W its work, core-seconds
     K       cores that may run together, reliable ones included
-    c*      cores that, held all along, do W in H; Q = c* H core-seconds have to be had
+    c*      cores that, held all along, do W in H; Q = c* H core-seconds are needed
     r_i     cheapest dollars per core-second of machines that are paid for, in grid cell i of g seconds
     b       seconds that a new machine takes until it works: boot and sigma
     mu      price put on an idle core-second
@@ -11,8 +11,8 @@
 It knows all prices and breaks no rule, but skips some of them, each time in its own favour:
 
 1. Speed is concave in the number of cores, so by Jensen W in H takes at least Q core-seconds, as if the
-largest machines were available at every moment. Evictions and changes stop nobody else's work. 2. Each of K
-cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - mu I, and
+   largest machines were available at every moment. Evictions and changes delay no other machine's work.
+2. Each of K cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - mu I, and
    I <= K H - Q; so for every mu >= 0: cost >= K V_0 - mu (K H - Q). The best mu of a grid is taken.
 3. A paid second under hourly billing costs a share of an hour begun at most an hour before: at least the
    lowest price of that hour; no hour need be used whole. Machines on demand, reliable ones too, cost
@@ -20,14 +20,14 @@ cores is planned for itself. With I the idle core-seconds, cost = cost + mu I - 
 4. A refunded hour is a free ride: from a request, b seconds idle, up to a later and higher price, within the
    hour less the notice; or at the end of an hour paid for, without b.
 5. Time is cut into cells and a plan forgets where in a cell it is. A stretch of paid or idle time is charged
-   by whole cells, so by at most one too much, which costs at most mu g; every ride is let off that much.
+   by whole cells, so by at most one too much, which costs at most mu g; every ride is credited that much.
 
 A ride's charge mu (b - g) must not be negative, so a grid finer than b is asked for.
 
-Where a price moves every few minutes, whoever knows when it rises for the last time in an hour rides free all
-day: the optimum is then next to nothing, truly. ``refunds=False`` leaves rule 4 out: the least that is paid
-by anybody who is never refunded, which no strategy with refunds need respect, but which prices can be held
-against.
+Where a price moves every few minutes, an oracle that knows when it last rises in an hour rides free all
+day: the optimum is then next to nothing, truly. ``refunds=False`` leaves rule 4 out: the least that a job
+pays that is never refunded. No strategy with refunds need respect that bound, but prices can be compared with
+it.
 """
 
 from __future__ import annotations

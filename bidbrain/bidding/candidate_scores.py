@@ -6,8 +6,8 @@
     w            useful core-seconds of one instance requested: nu max(uptime - L, 0)  (n, m, d)
     E            (C_F + C_reliable + k c) / (phi (W_F + W_reliable + k w))  (n, m, c, d)
 
-A request touches its footprint through L, the number of instances and the mean time left alone, so nothing
-of the size of all requests is computed but the last line. Refuses to know prices, bids and rules.
+A request affects its footprint only through L, the number of instances and the mean time left, so only the
+last line is computed at the size of all requests. Knows no prices, bids or rules.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     eff(n)  efficiency of n machines together (``ScalingModel.efficiency``)
     sigma   seconds from when a machine runs until it takes part
     t       seconds that each machine is paid for: sigma + W / (n nu eff(n)), rounded up
-    start   seconds from the request to running machines, which nobody pays for
+    start   seconds from the request to running machines, which are not billed
 
 On-demand machines are never revoked, so none of them has to stand by as a reliable one: all of them work all
 the time, as in stage 1. Knows nothing of what a run did; ``spotctl/report`` compares.

@@ -87,9 +87,9 @@ def follow_prices(options: Options, start: int, work: float, moving: Moving | No
     cost, idle_s, left = 0.0, 0.0, work
     for at in range(start, options.prices.shape[1]):
         if moving is not None and (there := int(per_work[:, at].argmin())) != here:
-            toll = _worthwhile_cost(options, at, here, there, left, moving)
-            if toll is not None:
-                here, cost, idle_s = there, cost + toll[0], toll[1]
+            move = _worthwhile_cost(options, at, here, there, left, moving)
+            if move is not None:
+                here, cost, idle_s = there, cost + move[0], move[1]
                 places.append(there)
         if math.isinf(per_work[here, at]):
             break

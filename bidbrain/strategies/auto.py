@@ -68,9 +68,9 @@ class Auto:
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
         """Requests what makes the work that is left cheapest.
 
-        More machines, or others in place of dearer ones. Replacements are requested first: whoever gave
-        machines up for a request that is then refused would have neither. Until they run, for about a minute,
-        there are more machines than the job's maximum.
+        More machines, or others in place of dearer ones. Replacements are requested first: a job that
+        released machines for a request that is then refused would have neither. Until they run, for about a
+        minute, there are more machines than the job's maximum.
         """
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.choose_requests(setting, at)

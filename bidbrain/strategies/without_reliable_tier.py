@@ -1,16 +1,16 @@
 """Adapts a strategy to a job whose one footprint is all there is: no reliable machines beside it.
 
-    E        cost per work of the footprint; infinite where nothing is held
-    toll     what carrying the checkpoint there costs, over the time for which a place may serve
-    margin   by how much work must be cheaper elsewhere, as for any move (``bidbrain.relocation.egress``)
+    E         cost per work of the footprint; infinite where nothing is held
+    transfer  what carrying the checkpoint there costs, over the time for which a place may serve
+    margin    by how much work must be cheaper elsewhere, as for any move (``bidbrain.relocation.egress``)
 
 Beside an empty footprint every price looks good, since its E is infinite. So this module adds two rules that
 reliable machines make needless by being there. Spot machines are worth no more than their on-demand price. An
 allocation is kept only while no other, including the way there, makes work cheaper.
 
 The way to another region is paid in egress and in time (``bidbrain.relocation.egress``). A decision sees it
-as part of the price: the toll, spread over the work left or a day's, whichever is less, on spot and on demand
-alike.
+as part of the price: the transfer cost, spread over the work left or a day's, whichever is less, on spot and
+on demand alike.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def move_surcharges(observation: Observation) -> Mapping[Market, float]:
     carried, found = observation.carried, {}
     for offer in observation.offers if carried is not None else ():
         assert carried is not None
-        toll = carried.transfer_cost(JobSite(offer.market, offer.price, float(offer.cores)))
-        if toll.total_cost > 0:
-            # The toll is spread over the shorter of the two: beyond it neither work nor prices can be relied
+        cost = carried.transfer_cost(JobSite(offer.market, offer.price, float(offer.cores)))
+        if cost.total_cost > 0:
+            # The cost is spread over the shorter of the two: beyond it neither work nor prices can be relied
             # on.
             serves_s = min(observation.work_left / offer.cores, LASTS_S)
-            found[offer.market] = toll.total_cost / max(serves_s, 1.0) * HOUR_S
+            found[offer.market] = cost.total_cost / max(serves_s, 1.0) * HOUR_S
     return found
 
 

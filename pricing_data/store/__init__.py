@@ -3,5 +3,5 @@
 Read ``store.py`` (the entry point), ``commit_log.py`` (what a kill may interrupt), ``monthly_partitions.py``
 and ``validation.py`` (how months are merged), then the rest: ``rows.py`` and ``reference_tables.py`` for
 small tables, ``queries.py`` and ``rate_queries.py`` for reading, ``importing.py`` and ``exports.py`` for
-files. Refuses to fetch anything.
+files. Fetches nothing.
 """

@@ -92,6 +92,7 @@ def certain_cost(state: State) -> MicroUsd:
         for bill in owed:
             ends_at = bill.instance.ends_at
             if bill.instance.is_live and bill.instance.warned_at is not None and ends_at is not None:
+                # The hour in which the machine will end is free, whichever hour it is in now.
                 free += sum(c.amount for c in bill.charges if c.start <= ends_at < c.start + HOUR_S)
     return MicroUsd(_sum_bills(state, owed).total - free)
 

@@ -53,8 +53,10 @@ def drive(state: State, world: World, ledger: EntrySink, observer: EntryObserver
     """Runs until the job is closed; returns the final state."""
     while state.phase is not Phase.CLOSED:
         state, commands = process_fact(state, world.next_fact(), ledger, observer)
+        # The commands are on disk by now, so a crash from here on repeats them at most.
         for command in commands:
             world.execute(command)
+    # Prices and wake-ups that led to no command are still uncommitted.
     ledger.commit()
     return state
 

@@ -39,6 +39,7 @@ def update_scaling(before: State, after: State) -> State:
     known = after.knowledge.measured
     if known is None:
         return after
+    # Redone clocks were computed too, and say as much about speed as others.
     done = after.training.clock + after.training.clocks_redone - after.recovery.resumed_from
     if done > before.training.clock + before.training.clocks_redone - before.recovery.resumed_from:
         work = done * after.terms.core_seconds_per_clock
@@ -59,6 +60,7 @@ def refit_evictions(state: State) -> State:
     hours = (state.now - state.knowledge.fitted_at) // REFIT_INTERVAL_S
     if hours == 0 or state.phase is Phase.CLOSED:
         return state
+    # Counted from the last fit and not from ``now``: the moments of fits must not depend on which entry came.
     at = Instant(state.knowledge.fitted_at + hours * REFIT_INTERVAL_S)
     estimator = state.knowledge.estimator
     if isinstance(estimator, LearningModel):

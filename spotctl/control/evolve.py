@@ -65,6 +65,7 @@ def evolve(state: State, entry: e.Entry) -> State:
     moved = _advance_time(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
+    # Scaling learns from every entry, beta only from whole intervals.
     return refit_evictions(update_scaling(state, moved))
 
 
@@ -132,6 +133,7 @@ def _add_allocation(state: State, entry: e.Acquire) -> State:
 
 def _grant_instances(state: State, entry: e.Granted) -> State:
     asked = state.allocations[entry.allocation]
+    # The best known time of the request: after a crash the order is placed again, later.
     allocation = replace(asked, requested_at=entry.at, instances=entry.instances)
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
     return state.with_instances(*(Instance(name, entry.allocation) for name in entry.instances))
@@ -179,6 +181,7 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
         for name in entry.instances
     ]
     state = redone_work.mark_stopped(state.with_instances(*ended), entry.instances)
+    # Released machines were let go on purpose, except those that the training had given up.
     if entry.end is End.RELEASED:
         ended = [
             instance

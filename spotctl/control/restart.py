@@ -36,6 +36,7 @@ def restart_or_fail(state: State, why: str) -> State:
     known = state.checkpoint_clock
     further = not state.recovery.restarts or known > state.recovery.restarted_from
     taken = _provider_took_reliable(state)
+    # An eviction is no fault: it counts in ``taken_in_vain`` alone (rule 3).
     in_vain = 0 if further else state.recovery.in_vain + (not taken)
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
@@ -77,6 +78,7 @@ def _provider_took_reliable(state: State) -> bool:
 
 def begin_restart(state: State) -> State:
     """Resets what the training knew of machines, since it was told to begin again."""
+    # All old machines count as reported gone, so that the new training hears of none of them.
     forgotten = {name: replace(i, told_gone=i.told_join) for name, i in state.instances.items()}
     return replace(
         state,

@@ -286,6 +286,7 @@ class State(Struct, frozen=True):
         """Counts the reliable machines that neither exist nor are requested."""
         mine = [allocation for allocation in self.allocations.values() if allocation.reliable]
         there = sum(1 for allocation in mine for i in self.instances_of(allocation.name) if i.is_live)
+        # Unanswered requests count too, so that a slow provider is not asked twice.
         asked = sum(allocation.count for allocation in mine if allocation.awaits_answer)
         return max(self.terms.reliable_count - there - asked, 0)
 
@@ -324,6 +325,8 @@ class State(Struct, frozen=True):
     def held_until(self, allocation: Allocation) -> Instant:
         """Returns ``hour_ends``, and an hour more once the next hour has been decided for."""
         ends = self.hour_ends(allocation)
+        # ``renewed_until`` names the hour that was decided about: an old decision must not prolong a later
+        # hour.
         return Instant(ends + HOUR_S) if allocation.renewed_until == ends else ends
 
     def locked_price(self, allocation: Allocation) -> UsdPerHour:

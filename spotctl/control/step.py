@@ -42,6 +42,7 @@ def plan(state: State) -> tuple[e.Command, ...]:
         return ()
     commands: list[e.Command] = []
     for rule in _RULES:
+        # A rule runs until it has nothing more to say, as its own commands may give it more to do.
         while state.phase is not Phase.CLOSED and (batch := tuple(rule(state))):
             commands.extend(batch)
             state = reduce(evolve, batch, state)
@@ -84,6 +85,7 @@ def _acquire_reliable(state: State) -> Commands:
     """Acquires the missing reliable machines; they come first and are never given up (Harlap 4.3.2)."""
     begins = state.phase is Phase.STARTING and not state.is_parked and not _will_not_train(state)
     wanted = state.ending.asked is None and (begins or state.phase is Phase.TRAINING)
+    # Facts from the time that spotctl was down come first; only after them is it known what is missing.
     blind = state.interruptions.blind_until is not None and state.now < state.interruptions.blind_until
     missing = state.reliable_missing() if wanted and not blind else 0
     where = place_reliable(state) if missing and _reliable_rest_ends(state) is None else None
@@ -132,6 +134,7 @@ def _tell_joins(state: State) -> Commands:
         for i in state.live_instances()
         if i.life is InstanceState.RUNNING and i.ends_at is None and not i.told_join
     ]
+    # ``groupby`` needs no sorting: instances stand in the order of their allocations.
     for name, group in groupby(new, key=lambda i: i.allocation):
         allocation = state.allocations[name]
         members = tuple(group)

@@ -131,6 +131,7 @@ class AgileMLTraining:
         self._silent: str | None = None
         """The controller's machine, if it hangs and that has not been reported yet."""
         self._called_silent: set[str] = set()
+        # Effects that the recorded facts left open are awaited again.
         for fact in heard:
             self._note_objective(fact)
             if isinstance(fact, e.Progressed) and fact.clock == terms.stop.clocks:
@@ -157,6 +158,7 @@ class AgileMLTraining:
         if self._silent is not None:
             facts.append(e.ControllerSilent(now, self._silent))
             self._silent = None
+        # A copy, since the loop appends.
         for fact in tuple(facts):
             self._note_objective(fact)
             if isinstance(fact, e.TrainingFinished) and self._is_work_done(fact.clock):
@@ -203,6 +205,7 @@ class AgileMLTraining:
         except CheckpointError as error:
             self._news.append(c.Failed(f"it cannot begin again: {error}"))
             return
+        # Closed only now: without a checkpoint to go on from, the old client stays in place.
         self._client.close()
         self._client = client
 

@@ -121,6 +121,7 @@ class SimulatedTraining:
 
     def _warn_machines(self, command: e.TellWarning) -> None:
         self._pause_for_eviction(command.at)  # before the machines leave: what they did up to now counts
+        # A second before the machine goes at the latest: with it, it would be too late.
         safe_at = Instant(min(command.at + DRAIN_S, max(command.at, command.ends_at - 1)))
         for name in command.instances:
             self._machines[name] = replace(self._machines[name], leaving=True)
@@ -154,6 +155,7 @@ class SimulatedTraining:
     def _drop_machines(self, names: tuple[str, ...]) -> None:
         for name in names:
             self._machines.pop(name, None)
+        # What a dropped machine had yet to report never happens.
         self._scheduled = [f for f in self._scheduled if getattr(f, "instance", None) not in names]
         self._update_stage(self._since)
 
@@ -212,6 +214,7 @@ class SimulatedTraining:
         if rate <= 0:
             return None
         begins = max(self._since, self._paused_until)
+        # Rounded up to whole seconds: a clock is not done before its work is.
         return Instant(begins + max(0, ceil((self._terms.core_seconds_per_clock - self._work) / rate)))
 
     def _accrue_work(self, at: Instant) -> None:

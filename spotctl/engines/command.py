@@ -76,12 +76,14 @@ class CommandTraining:
         self._signs: dict[str, float] = {}
         self._looked_for_life = 0.0
         self._journal = self._replay_journal()
+        # The ledger has these facts already; replaying the journal made them again.
         for _ in range(min(heard, len(self._news))):
             self._news.popleft()
 
     # ---- Training ---------------------------------------------------------------------------
 
     def send_command(self, number: int, command: e.Tell) -> None:
+        # Repeated commands go through this loop too: making their events sets up the effects to await.
         for event in self._to_events(command):
             if number > self._told:
                 self._journal.send({"told": number, "event": m.to_json(event)})
@@ -143,6 +145,7 @@ class CommandTraining:
             if not self._folder.machine_folder(name).is_dir():
                 return  # it was never started, or its run's folder is long gone
             self._outboxes[name] = JsonlWriter(self._folder.orders_file(name))
+        # An earlier process has sent the others; they are in the file.
         if number > self._outboxes[name].sent:
             self._outboxes[name].send(m.to_json(sent.order))
 

@@ -169,6 +169,7 @@ class _AgileML:
         if on_record and leader is not None and host.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
+        # A resumption that is on record must not be reported again.
         resumed = None if any(isinstance(fact, e.TrainingResumed) for fact in heard) else begins
 
         def keep(_: str) -> str:

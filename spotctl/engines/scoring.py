@@ -119,6 +119,7 @@ def find_score(training: JobFolder, data: str) -> Iterator[dict[str, Any]]:
             outcome = app.process(shard, model[app.rows(shard)], (number, 0))
             total, count = total + outcome.total, count + outcome.count
         value = float(app.objective(total, count))
+    # Frees the memory for the trusted solver.
     del model
     name = app.reference_name if isinstance(app, HasReference) else None
     yield {"metric": app.metric, "value": value, "reference_name": name}

@@ -118,6 +118,8 @@ class ShadowedTraining:
             if self._to_skip:
                 self._to_skip -= 1
             elif isinstance(fact, e.TrainingFinished):
+                # The model ends first. Its end waits for the real one, which knows where the trained model
+                # is.
                 self._held, self._held_at = fact, self._clock()
             else:
                 yield fact

@@ -79,6 +79,7 @@ def look_at_input(spec: JobSpec, app: Application, limit: ModelLimit) -> InputSi
     try:
         key = _cache_key(spec)
         found = None if key is None else _load_cached(folder, key)
+        # A cached upper bound above the limit is no answer: the exact size may be within it.
         if found is None or not (found.model_exact or _is_allowed(limit, found.model_values)):
             found = _survey_input(spec, app, limit)
             if key is not None and _cache_key(spec) == key:  # otherwise the input changed meanwhile

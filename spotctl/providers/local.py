@@ -49,6 +49,7 @@ class LocalProvider:
         tier = Tier.RELIABLE if order.reliable else Tier.TRANSIENT
         for name in names:
             if not self._host.was_started(name):
+                # The machine ends itself at that time, even if no spotctl is there to take it.
                 until = self._market.taken_at(name)
                 self._host.start_machine(
                     name, tier, order.cores, until=math.inf if until is None else float(until)
@@ -65,6 +66,7 @@ class LocalProvider:
     def describe(self) -> tuple[Report, ...]:
         for report in self._market.describe():
             if report.standing is not InstanceStatus.ENDED and not self._host.is_alive(report.instance):
+                # A process that died by itself is an instance that failed.
                 self._market.fail_instance(report.instance, self._host.ended_at(report.instance))
         ended = {
             report.instance: report.ended_at

@@ -133,6 +133,7 @@ class SimulatedProvider:
         runs_from = Instant(requested_at + self._boot_s)
         for name in names:
             self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
+        # Any change of a machine outdates the snapshot.
         self._said = None
         self._orders[order.token] = names
         return names
@@ -239,6 +240,7 @@ class SimulatedProvider:
         if not self._rules_of_market(market).cleared_by_bid:
             return None
         series = self._trace.series(market)
+        # Strictly after ``since``: the order was admitted at the price of that moment.
         first = int(np.searchsorted(series.times, since, side="right"))
         above = np.flatnonzero(series.prices[first:] > bid)
         return Instant(int(series.times[first + int(above[0])])) if len(above) else None

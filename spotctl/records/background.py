@@ -78,6 +78,7 @@ def fork_behind(interrupted: int) -> Front:
     reads, writes = os.pipe()
     front, child = os.getpid(), os.fork()
     if child:
+        # Only the child may hold this end: when it closes, the front knows that the child is gone.
         os.close(writes)
         _wait_in_front(child, reads, interrupted)
     os.close(reads)

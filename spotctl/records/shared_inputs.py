@@ -73,6 +73,7 @@ class InputStore:
 
         before = self._fingerprint_source(source, check)
         key = key_of(job, before)
+        # Claimed before it is cut, so that no prune in between removes it.
         (run_folder / CLAIM).write_text(key)
         sync_folder(run_folder)
         place = self.folder / key

@@ -111,6 +111,7 @@ def _load_file(path: Path, label: str) -> SortedFile | None:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         head_ends = _HEAD.size + _HEAD.unpack_from(mapped)[0]
         told = json.loads(mapped[_HEAD.size : head_ends])
+        # A truncated file could be mapped all the same, and its last arrays would be missing.
         if told["size"] != len(mapped):
             return None
         arrays = {

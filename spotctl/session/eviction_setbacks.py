@@ -54,6 +54,7 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
     chosen = _first_purchase(ahead)
     if chosen is None or not terms.engine.relies_on_checkpoints:
         return None
+    # Without a bid nothing is evicted. The bound keeps the logarithm finite at beta = 1.
     hazard = 0.0 if chosen.bid_delta is None else -math.log(max(1 - chosen.beta, 1e-9)) / HOUR_S
     begins_s = terms.scaling.sigma_s + terms.checkpointing.restart_s
     life_s = 1 / hazard if hazard > 0 else math.inf
@@ -61,6 +62,7 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
     if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
         return plain
     run_s = ahead.work / terms.market_option(chosen.market).nu
+    # Beyond exp(700) floats overflow; such a program would never end anyway.
     evictions = math.expm1(min(hazard * (begins_s + run_s), 700.0))
     busy_s = evictions / hazard if hazard > 0 else begins_s + run_s
     rate = ahead.expected_cost / ahead.expected_s

@@ -92,6 +92,7 @@ class _Question(Thread):
         self.withdrawn = Event()
         self._watcher = watcher
         self.start()
+        # An answer that needs no person is there at once, so the first call can already return it.
         self.join(_AT_ONCE_S)
 
     def run(self) -> None:

@@ -207,6 +207,7 @@ def follow_run(run: Run, observer: LaunchObserver) -> State:
 def _launch_locked(
     runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
+    # A replay costs nothing and is never resumed.
     unfinished = None if settings.world is WorldKind.REPLAY else runs.find_unfinished(settings.spec.name)
     if unfinished is not None and not has_begun(unfinished):
         unfinished.discard()  # its process was refused or killed before it asked for anything
@@ -254,6 +255,7 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
         _refuse_ended(run, opened.state)
         ledger.put_note(background.NOTE, "")
         observer.on_start(run, opened.resolved.recording)
+        # A run that is asked to end needs no input, and cutting it may take long.
         if not interrupts.stop_asked:
             opened.prepare()
         with interrupts.catch_signals():

@@ -81,6 +81,7 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     size = check_job(settings, resolved.terms) if check else None
     measured = measure_job(settings.spec, size) if measure and size is not None else None
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
+    # A resumed run keeps the work of a clock that its record names.
     if not check and (begun := _unfinished_run(settings)) is not None:
         clock_work = ClockWork(begun.fold_state().terms.core_seconds_per_clock, WorkSource.RECORDED)
     terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)

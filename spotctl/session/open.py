@@ -97,6 +97,7 @@ def create_run(
     ledger = Ledger.open_file(run.ledger_path)
     try:
         begins = resolved.terms.start
+        # Durable before the ledger begins, since resuming needs it.
         run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
         ledger.put_note("settings", settings.to_text())
         started = e.JobStarted(begins, resolved.terms)
@@ -123,6 +124,7 @@ def reopen_run(
     state = fold_entries(entries, run.load_history(), run.load_capacity())
     prices = replace(settings.prices, start=state.terms.start)
     resolved = resolve_job(settings.spec, prices, run.id, settings.seed, recording)
+    # The recorded spec wins: prices or the catalogue may have changed since the start.
     return RecordedRun(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
 
 

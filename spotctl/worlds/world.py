@@ -60,6 +60,7 @@ class TraceWorld:
         these
         prices are given now.
         """
+        # The opening prices are those of a new run; a resumed one adds only what its ledger lacks.
         self._ready.clear()
         told = {entry.market for entry in entries if isinstance(entry, e.PriceChanged)}
         untold = [market for market in self._markets if market not in told]
@@ -122,6 +123,7 @@ class TraceWorld:
 
     def _gather_facts(self) -> Iterator[e.Fact]:
         now = self._time.now
+        # This order is a contract: worlds with other parts give the facts of one moment in it too.
         yield from self._prices.take_until(now)
         yield from self._training.take_facts(now)
         yield from self._answers_as_facts()
@@ -138,6 +140,7 @@ class TraceWorld:
         """Waits for unscheduled news: words of the training, machines that die, requests of users."""
         if self._training.poll(timeout_s):
             return True
+        # Only the training is waited for; provider and users are looked at when that wait is over.
         self._ready.extend(self._gather_facts())
         return bool(self._ready)
 

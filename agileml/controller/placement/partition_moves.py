@@ -61,7 +61,7 @@ def create_partitions(cluster: ClusterState) -> Result:
     for partition in absent:
         owner = owners[partition.number]
         if owner is not None:
-            created.append(replace(partition, standing=PartitionStatus.CREATING, owner=owner, epoch=epoch))
+            created.append(replace(partition, status=PartitionStatus.CREATING, owner=owner, epoch=epoch))
             commands.append(Create(owner, partition.number, epoch, generation, stored.clock, stored.folder))
     return cluster.with_partitions(created), tuple(commands)
 
@@ -105,7 +105,7 @@ def _make_handover(
     backup = source if stays else partition.backup
     moving = replace(
         partition,
-        standing=PartitionStatus.MOVING,
+        status=PartitionStatus.MOVING,
         source=source,
         owner=target,
         epoch=epoch,

@@ -134,7 +134,7 @@ def give_orders(cluster: ClusterState) -> Result:
     anew = cluster.input_may_move and cluster.all_served
     strangers = {name for name, machine in cluster.machines.items() if _awaits_first_orders(machine)}
     if anew or not strangers <= cluster.preloads.keys():
-        cluster = replace(cluster, ahead=plan_preloads(cluster))
+        cluster = replace(cluster, preloads=plan_preloads(cluster))
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
         if shard.owner in shards:
@@ -167,7 +167,7 @@ def give_orders(cluster: ClusterState) -> Result:
         cluster,
         machines={**cluster.machines, **told},
         version=cluster.version + len(told),
-        planned=cluster.orders_given or cluster.all_served,
+        orders_given=cluster.orders_given or cluster.all_served,
     ), tuple(commands)
 
 

@@ -217,7 +217,7 @@ class Maximize:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Gives what ``policy`` leaves unused to whoever makes most of it: nobody loses.
+    """Gives what ``policy`` leaves unused to the jobs that make most of it: no job loses.
 
     A policy that considers only the worst off may leave workers idle that could help the others. Maximises
     the sum of normalized throughputs, everybody's throughput under ``policy`` as a floor, and keeps its

@@ -7,7 +7,7 @@ Many jobs, few types of workers, shares of time.
     T[m, j]     ``rates``: steps per second of the whole job on type j; 0: it cannot run there
     T[m, j, m'] ``together``: the same while it shares its workers with m' (space sharing)
     s[m]        ``scale``: workers that the job needs at once
-    N[j]        ``workers``: how many there are, or may be had
+    N[j]        ``workers``: how many there are, or can be bought
     c[j]        ``cost``: expected dollars per worker-hour: charge, refunds, work lost to evictions
     X[m, j]     share of wall-clock time that job m spends on type j until the next answer
     thr(m, X)   effective throughput: sum of T[m, j] X[m, j], over pairs too (Narayanan 5.3.1)

@@ -47,7 +47,7 @@ def make_policy(name: str, parameters: Parameters) -> Policy:
     unknown = sorted(set(parameters) - set(offered.takes) - {AGNOSTIC})
     if unknown:
         known = ", ".join(sorted({*offered.takes, AGNOSTIC}))
-        raise BadParameter(f"{name} cannot be told {', '.join(unknown)}, expected any of {known}")
+        raise BadParameter(f"{name} does not take {', '.join(unknown)}, expected any of {known}")
     blind = parameters.get(AGNOSTIC, False)
     if not isinstance(blind, bool):
         raise BadParameter(f"{AGNOSTIC}: found {blind!r}, expected true or false")
@@ -79,7 +79,9 @@ def _read_seed(parameters: Parameters) -> int:
     return int(value)
 
 
-_LEAST_SHARE: Final = {"least_share": "of an equal part that a job without a deadline gets at least (0.1)"}
+_LEAST_SHARE: Final = {
+    "least_share": "minimum fraction of a fair share for jobs without a deadline (default 0.1)"
+}
 
 _OFFERED: Final = (
     PolicyEntry(
@@ -104,7 +106,7 @@ _OFFERED: Final = (
         "makespan-within",
         "all jobs done as early as a budget allows",
         lambda said: MakespanWithin(_read_number(said, "budget", None, np.inf)),
-        {"budget": "dollars for all work; in a queue, what is left of its budget where none is said"},
+        {"budget": "dollars for all work; in a queue, by default what is left of the queue's budget"},
     ),
     PolicyEntry(
         "makespan",
@@ -134,7 +136,7 @@ _OFFERED: Final = (
         "hierarchical",
         "weighted fairness among entities; inside each, fairness or first come first served",
         lambda said: Hierarchical(_read_inside(said)),
-        {"inside": "fairness (the default) or fifo"},
+        {"inside": "how an entity divides its share: fairness (default) or fifo"},
     ),
     PolicyEntry(
         "fifo", "first come first served, each on the machines that suit it best", lambda _: Fifo(), {}
@@ -147,7 +149,7 @@ _OFFERED: Final = (
         "gandiva",
         "jobs that gain by it share machines, tried at random (Gandiva)",
         lambda said: Packing(np.random.default_rng(_read_seed(said))),
-        {"seed": "of what is tried (0)"},
+        {"seed": "random seed of the trials (default 0)"},
     ),
 )
 MENU: Final[Mapping[str, PolicyEntry]] = {offered.name: offered for offered in _OFFERED}

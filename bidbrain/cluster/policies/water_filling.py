@@ -9,7 +9,7 @@ Each round is one linear program for the largest c. The paper then finds the stu
 slackness: every X that keeps the levels after the round is an optimum of the round. So
 
 - a job whose row has a price other than 0 is at exactly its level in every such X: it is stuck. The prices
-  of the rows that c appears in add up to 1, so every round finds somebody;
+  of the rows that c appears in add up to 1, so every round finds at least one job;
 - a job that would have to pay to be on a type (its reduced cost is not 0) is there in no such X, now or
   later. That type is closed to it. A job with all its time on the best type still open to it is stuck too,
   which takes no program: how levels rise from one such job to the next is arithmetic, until a type runs out.

@@ -6,10 +6,10 @@
                 young, the settled and the old, k, apart: does it lose more of them than lambda expects?
     hazard      lambda(x) f_k(x)(t)
 
-A market that nobody has seen gets what markets do on average, f = 1. Its own losses then move it, the further
-the more there are, and fade. On published traces (Wu et al., NSDI 2024) spells of availability are far from
-memoryless, and their age says most. Further covariates (losses of the last hours, length of the last spell,
-share of time available) were tried and left out: on later windows and other zones they did not help.
+A market that was never watched gets the average of all markets, f = 1. Its own losses then move it, the
+further the more there are, and fade. On published traces (Wu et al., NSDI 2024) spells of availability are
+far from memoryless, and their age says most. Further covariates (losses of the last hours, length of the last
+spell, share of time available) were tried and left out: on later windows and other zones they did not help.
 
     m           shape of the gamma distribution that daily hazards have around the prediction, from the spread
                 of daily counts O around E: Var(O) = E + E^2 / m; it gives the interval

@@ -56,6 +56,7 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
     budget_left = table.budget_left - sum(
         exposure(job.state, 0, (), table) for job in jobs if uses_shared_budget(job)
     )
+    # Where the shared money is short, it is short for all jobs that live on it.
     broke = tuple(job.name for job in jobs if uses_shared_budget(job) and budget_left < 0)
     able = [job for job in jobs if job.name not in broke]
     seen = [(job, _view_pools(job, free, table)) for job in able]
@@ -175,6 +176,7 @@ def _build_problem(
     problem = ShareProblem(cluster, JobKinds(rates, scale), jobs, weights)
     alone = problem.isolated_throughput()
     done = np.array([job.state.work_done for job, _ in usable])
+    # 0 for jobs that would get nothing alone.
     isolated_s = np.divide(done, alone, out=np.zeros(len(done)), where=alone > 0)
     return replace(problem, jobs=replace(jobs, isolated_s=isolated_s)), kinds
 

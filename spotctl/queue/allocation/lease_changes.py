@@ -63,6 +63,7 @@ def find_lease_changes(
     """Returns what can be changed now towards ``wanted``, in that order: what is taken back first."""
     made: list[LeaseChange] = []
     now = {holder.name: holder for holder in holders}
+    # Taking back comes first: it makes the room that the second loop gives away.
     for name, lease in wanted.items():
         before = now[name].lease
         if before is not None and _is_taken_back(before, lease, pools):
@@ -88,6 +89,7 @@ def _limit_to_room(
     """Returns ``lease``, or as much of it as there is room for; None where that is nothing or less than
     before.
     """
+    # A first lease brings the reliable machines along: they need room too.
     begun = replace(holder, reserved=holder.reserved + holder.begins_with)
     others = [other for other in holders if other.name != holder.name]
     for pool in holder.begins_with:

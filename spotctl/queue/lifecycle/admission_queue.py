@@ -124,6 +124,7 @@ class AdmissionQueue:
             raise UsageError(weighed.never[name])
         judgement, allowance = weighed.judged[name], weighed.allowances.get(name)
         resolved = replace(resolved, terms=judgement.terms)
+        # Locked before its record is read: another process might be writing to it.
         claim = self._claims.claim_job(name)
         try:
             unfinished = self._reopen_unfinished(settings, claim)

@@ -250,6 +250,7 @@ class QueueJournal:
                 f"the record {self.run.journal_file} cannot be written: {error.strerror}. What it has is "
                 "whole: mend that, and give the same command again to go on"
             ) from error
+        # The fold follows only a write that succeeded.
         self.record = self.record.with_note(note)
 
     def close(self) -> None:
@@ -300,6 +301,7 @@ class QueueFolder:
 
     def handled_number(self) -> int:
         """Returns the number up to which requests have been handled, by whatever run."""
+        # The newest run that began knows of the most requests.
         for journal in sorted(self._folder.glob("*/journal.jsonl"), reverse=True):
             record = QueueRun(journal.parent).read_record()
             if record.settings:  # else it was killed before it began

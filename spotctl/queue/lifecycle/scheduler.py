@@ -106,6 +106,7 @@ class QueueScheduler:
     def _run_step(self) -> None:
         if self._interrupted:
             self._cancel_all()
+        # Facts come first: a round has to see everything that is known.
         if self._process_facts():
             return
         if self._time.now >= self._round_at:
@@ -198,6 +199,7 @@ class QueueScheduler:
             arrival.claim.callback(opened.ledger.close)
         job = OpenJob(member, opened, arrival.allowance, self._watcher, arrival.claim)
         self._open[member.name] = job
+        # On record before its world is built: from here on a restart knows of this run.
         self._journal.write_note(
             j.Entered(
                 self._time.now,
@@ -319,6 +321,7 @@ class QueueScheduler:
             job.lease_holder(self._pools, record.reserved_machines(job.name)) for job in self._open.values()
         ]
         wanted = {name: lease for name, lease in self._wanted.items() if name in self._open}
+        # A job may lose one lease and get another at once; it hears of the last change alone.
         last = {change.job: change.lease for change in find_lease_changes(wanted, holders, self._pools)}
         for name, lease in last.items():
             self._open[name].give_lease(lease, self._spec.budget)

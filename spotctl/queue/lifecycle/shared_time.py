@@ -46,6 +46,7 @@ class SharedTime:
 
     def take_pauses_of(self, job: str) -> tuple[Pause, ...]:
         """Returns pauses that ended since the last call, for any job: every training goes on meanwhile."""
+        # Every job hears of every pause: of its own without the job's name, of others' with it.
         for hold in self._time.take_pauses():
             owner, _, name = hold.effect.name.partition(_SEPARATOR)
             mine = replace(hold, effect=replace(hold.effect, name=name))

@@ -55,7 +55,7 @@ def test_stale_words_change_nothing(event: Event) -> None:
     job = two_actives()
     before = job.cluster
     assert job.tell(event) == []
-    after = replace(job.cluster, story=(), departed=before.departed, news=before.has_news)
+    after = replace(job.cluster, story=(), departed=before.departed, has_news=before.has_news)
     assert after == replace(before, story=())
 
 
@@ -128,8 +128,8 @@ def with_partition(**changes: object) -> Callable[[ClusterState], ClusterState]:
     ("breaks", "number"),
     [
         (with_partition(owner="gone"), "1"),
-        (with_partition(standing=PartitionStatus.LOST), "1"),
-        (with_partition(standing=PartitionStatus.MOVING, source="gone"), "1"),
+        (with_partition(status=PartitionStatus.LOST), "1"),
+        (with_partition(status=PartitionStatus.MOVING, source="gone"), "1"),
         (with_partition(backup=None), "2"),
         (with_partition(backup="t2"), "2"),
         (lambda cluster: replace(cluster, shards=(Shard(None), *cluster.shards[1:])), "3"),
@@ -155,7 +155,7 @@ def test_a_machine_that_is_safe_to_kill_holds_nothing() -> None:
 def test_no_standing_is_reached_but_by_an_edge() -> None:
     cluster = two_actives().cluster
     with pytest.raises(BrokenInvariant, match="no edge"):
-        cluster.with_partitions([replace(cluster.partitions[0], standing=PartitionStatus.CREATING)])
+        cluster.with_partitions([replace(cluster.partitions[0], status=PartitionStatus.CREATING)])
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def tells_routes_before_arrival(cluster: ClusterState) -> Result:
     early = tuple(
         replace(
             partition,
-            standing=PartitionStatus.SERVED,
+            status=PartitionStatus.SERVED,
             route=Route(partition.number, owner, cluster.server_endpoint(owner), partition.epoch),
         )
         if (owner := partition.owner) is not None and partition.status in ON_ITS_WAY

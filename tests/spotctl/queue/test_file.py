@@ -72,7 +72,7 @@ def test_the_example_is_one() -> None:
         ("polisy: las\njobs: [{job: a.yaml}]", "1:1: polisy: unknown key"),
         ("polisy: las\njobs: [{job: a.yaml}]", "(did you mean policy?)"),
         ("policy: lass\njobs: [{job: a.yaml}]", "(did you mean las?)"),
-        ("policy: {name: las, depth: 3}\njobs: [{job: a.yaml}]", "las cannot be told depth"),
+        ("policy: {name: las, depth: 3}\njobs: [{job: a.yaml}]", "las does not take depth"),
         ("policy: {name: min-cost, least_share: 2}\njobs: [{job: a.yaml}]", "least_share: found 2.0"),
         ("policy: makespan-within\njobs: [{job: a.yaml}]", "budget: found None"),
         ("round: 6\njobs: [{job: a.yaml}]", "round: found '6', expected a duration with its unit"),

@@ -58,7 +58,7 @@ def test_the_queue_files_default_is_the_menus() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "said"),
     [
-        ("las", {"seed": 1.0}, "las cannot be told seed, expected any of agnostic"),
+        ("las", {"seed": 1.0}, "las does not take seed, expected any of agnostic"),
         ("gandiva", {"seed": 1.5}, "seed: found 1.5"),
         ("gandiva", {"seed": float("inf")}, "seed: found inf"),
         ("makespan-within", {"budget": float("nan")}, "budget: found nan"),
