@@ -74,7 +74,7 @@ class Offer:
     """False where nothing more can be requested now (quota, no capacity); its price still counts."""
     rentable: bool = True
     """False where no promise may rest on on-demand machines, because their quota is reserved for others."""
-    surely: float = math.inf
+    safe_cores: float = math.inf
     """The ``cores`` that a promise may count on.
 
     Less than ``cores`` where no job has run on this type yet.

@@ -36,8 +36,8 @@ from bidbrain.backtest.reliable_tier import TierTable, TierTerminationLog
 from bidbrain.backtest.terminations import EndedAllocations, TerminationLog
 from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup, SurvivalBatch
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S, REFUSED_REST_S, RENEWAL_LEAD_S
-from bidbrain.strategies.base import NOTHING, Exchanging, Placing, Strategy
-from bidbrain.strategies.reliable_tier import MOST_TAKEN
+from bidbrain.strategies.base import NO_REQUEST, ExchangingStrategy, PlacingStrategy, Strategy
+from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS
 from pricing_data.model.units import HOUR_S
 
 Beliefs: TypeAlias = Callable[[Codes], SurvivalBatch]
@@ -97,11 +97,11 @@ class _Batch:
     ) -> None:
         self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape
         by_the_second = setting.rules.quantum_s < HOUR_S
-        self._exchanges = strategy if isinstance(strategy, Exchanging) and by_the_second else None
+        self._exchanges = strategy if isinstance(strategy, ExchangingStrategy) and by_the_second else None
         self._beliefs = beliefs
         self._join_s = math.ceil(setting.scaling.sigma_s)
         lead = job.boot_s + self._join_s if strategy.uses_reliable else 0
-        placing = strategy if isinstance(strategy, Placing) and job.restart is not None else None
+        placing = strategy if isinstance(strategy, PlacingStrategy) and job.restart is not None else None
         size = len(starts)
         self._starts = starts.astype(np.int64)
         self._begins = self._starts + lead
@@ -186,7 +186,7 @@ class _Batch:
         if self._strategy.uses_reliable:
             there = ~self._tier.is_starting(self._progress.now)
             works = setting.scaling.reliable_work(instances, setting.reliable.count) & there
-            on_spot = self._tier.market != NOTHING
+            on_spot = self._tier.market != NO_REQUEST
             each = np.where(on_spot, setting.cores[self._tier.market], setting.reliable.cores)
             instances = instances + works * setting.reliable.count
             cores = cores + works * setting.reliable.count * each
@@ -201,7 +201,7 @@ class _Batch:
             market, bid, waits = self._wanted_placement(rows)
             self._wait_for_capacity(rows[waits])
             rows, market, bid = rows[~waits], market[~waits], bid[~waits]
-            now, spot = self._progress.now[rows], market != NOTHING
+            now, spot = self._progress.now[rows], market != NO_REQUEST
             code = np.maximum(market, 0)
             refused = spot & self._is_refused(code, now, bid)
             self._rests_until[self._jobs[rows[refused]], market[refused]] = now[refused] + REFUSED_REST_S
@@ -228,8 +228,8 @@ class _Batch:
         assert self._placing is not None
         assert self._job.restart is not None
         found = self._placing.place_reliable(self._setting, self._decision_batch(rows), self._job.restart)
-        spot = self._tier.in_vain[rows] < MOST_TAKEN
-        return np.where(spot, found.market, NOTHING), np.where(spot, found.bid, np.inf), found.waits & spot
+        spot = self._tier.failed_restarts[rows] < MAX_FAILED_RESTARTS
+        return np.where(spot, found.market, NO_REQUEST), np.where(spot, found.bid, np.inf), found.waits & spot
 
     def _begin_training(self, among: Flags) -> Flags:
         """Returns, (n,), jobs whose training begins now."""
@@ -266,9 +266,11 @@ class _Batch:
         assert self._job.restart is not None
         tier, every = self._tier, max(self._job.restart.clocks, 1)
         reached = np.maximum(self._progress.clocks_done(rows) - 1, 0) // every * every
-        kept = np.maximum(tier.kept[rows], reached)
-        tier.in_vain[rows] = np.where(kept <= tier.began_from[rows], tier.in_vain[rows] + 1, 0)
-        tier.kept[rows], tier.began_from[rows] = kept, kept
+        kept = np.maximum(tier.checkpoint_clock[rows], reached)
+        tier.failed_restarts[rows] = np.where(
+            kept <= tier.began_from[rows], tier.failed_restarts[rows] + 1, 0
+        )
+        tier.checkpoint_clock[rows], tier.began_from[rows] = kept, kept
         self._progress.restart_from(rows, kept)
 
     # ---- machines come and go ---------------------------------------------------------------------
@@ -338,7 +340,7 @@ class _Batch:
         while len(rows):
             self._give_up_dearer(rows)
             wanted = self._strategy.choose_requests(self._setting, self._decision_batch(rows))
-            some = wanted.market != NOTHING
+            some = wanted.market != NO_REQUEST
             self._request_machines(rows[some], wanted.market[some], wanted.count[some], wanted.bid[some])
             # Rows whose request asked for a follow-up decide again at the same moment.
             rows = rows[some & wanted.again]
@@ -347,7 +349,7 @@ class _Batch:
         """Releases machines that others are to replace, one allocation after the other."""
         while self._exchanges is not None and len(rows):
             place = self._exchanges.give_up(self._setting, self._decision_batch(rows))
-            goes = place != NOTHING
+            goes = place != NO_REQUEST
             rows, place = rows[goes], place[goes]
             self._give_up(rows, place)
 
@@ -428,7 +430,7 @@ class _Batch:
             open=np.isfinite(prices) & (self._rests_until[self._jobs[rows]] <= now[:, None]),
             held=self._footprint_batch(places, now[:, None]),
             work_left=self._progress.work_left(rows),
-            chances=self._beliefs(fitted),
+            survivals=self._beliefs(fitted),
         )
 
     def _footprint_batch(self, places: FootprintTable, now: Codes) -> FootprintBatch:

@@ -18,7 +18,7 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.backtest.capacity import NEVER
 from bidbrain.backtest.terminations import EndedAllocations
 from bidbrain.bidding.decision_batch import Codes
-from bidbrain.strategies.base import NOTHING
+from bidbrain.strategies.base import NO_REQUEST
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class TierTable:
     """Holds arrays (n,), one entry for each job."""
 
     market: Codes
-    """``NOTHING`` means on demand."""
+    """``NO_REQUEST`` means on demand."""
     bid: Floats
     runs_at: Codes
     joins_at: Codes
@@ -35,11 +35,11 @@ class TierTable:
     ends_at: Codes
     asks_at: Codes
     """When they are requested again, where no market had any."""
-    kept: Codes
+    checkpoint_clock: Codes
     """Clock of the newest checkpoint."""
     began_from: Codes
     """Clock at which training last began; -1 before the first restart."""
-    in_vain: Codes
+    failed_restarts: Codes
     """Restarts in a row that reached no newer checkpoint."""
 
     @classmethod
@@ -47,7 +47,7 @@ class TierTable:
         def never_column() -> Codes:
             return np.full(jobs, NEVER)
 
-        zero, nowhere = np.zeros(jobs, np.int64), np.full(jobs, NOTHING)
+        zero, nowhere = np.zeros(jobs, np.int64), np.full(jobs, NO_REQUEST)
         bids = np.full(jobs, np.inf)
         return cls(
             nowhere,

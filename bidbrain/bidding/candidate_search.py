@@ -83,7 +83,7 @@ def score_requests(setting: MarketSetup, at: DecisionBatch, counts: Codes) -> Sc
     deltas = bid_deltas(setting)
     grid = request_grid(setting, at, counted, deltas)
     weights = score_candidates(footprint, grid, setting.reliable, setting.scaling, at.work_left)
-    tradable = at.open & np.isfinite(at.prices) & at.chances.known_markets()
+    tradable = at.open & np.isfinite(at.prices) & at.survivals.known_markets()
     allowed = tradable[:, :, None] & np.broadcast_to(rooms >= 1, counted.shape)
     # Setting E to infinity excludes a request from every later comparison without a mask.
     weights.cost_per_work[~allowed] = np.inf

@@ -116,7 +116,7 @@ class DecisionBatch:
     held: FootprintBatch
     work_left: Floats
     """(n,): core-seconds left to do; infinite where unknown."""
-    chances: SurvivalBatch
+    survivals: SurvivalBatch
 
     def __len__(self) -> int:
         return len(self.now)
@@ -129,5 +129,5 @@ class DecisionBatch:
             self.open[rows],
             self.held.select(rows),
             self.work_left[rows],
-            self.chances.select(rows),
+            self.survivals.select(rows),
         )

@@ -83,10 +83,10 @@ def request_grid(setting: MarketSetup, at: DecisionBatch, counts: Codes, deltas:
     market = np.arange(len(setting.markets))[None, :, None]
     bids = deltas[None, None, :]
     age_s, horizon_s = np.zeros((1, 1, 1)), np.full((1, 1, 1), left_s)
-    survival, uptime = at.chances.survival_and_uptime(market, bids, age_s, horizon_s)
+    survival, uptime = at.survivals.survival_and_uptime(market, bids, age_s, horizon_s)
 
     def survive_until(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
-        return at.chances.survival_and_uptime(market, bids, age_s, until_s)
+        return at.survivals.survival_and_uptime(market, bids, age_s, until_s)
 
     billed = billed_seconds(rules, age_s, horizon_s, survival, survive_until)
     return RequestGrid(
@@ -145,12 +145,12 @@ def _spot_outlook(
     rows, places = where
     market, age_s = at.held.market[rows, places], at.held.age_s[rows, places]
     delta = delta_of(at.held.bid[rows, places], here, setting.rules.cleared_by_bid)
-    chances = at.chances.select(rows)
+    chances = at.survivals.select(rows)
     survival, uptime = chances.survival_and_uptime(market, delta, age_s, left_s)
 
     def survive_until(until_s: Floats, some: Flags) -> tuple[Floats, Floats]:
         answers = np.zeros((2, len(until_s)))
-        of_some = at.chances.select(rows[some])
+        of_some = at.survivals.select(rows[some])
         answers[:, some] = of_some.survival_and_uptime(market[some], delta[some], age_s[some], until_s[some])
         return answers[0], answers[1]
 

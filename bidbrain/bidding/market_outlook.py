@@ -60,7 +60,7 @@ def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, M
     known = (
         at.open[0]
         & np.isfinite(at.prices[0])
-        & np.broadcast_to(at.chances.known_markets(), (1, len(per_work)))[0]
+        & np.broadcast_to(at.survivals.known_markets(), (1, len(per_work)))[0]
     )
     # Ideal speed of the workers, less what they lose by waiting for each other.
     together = workers * scaling.efficiency(workers)

@@ -50,7 +50,7 @@ class ObservationBatch:
             open=np.array([[*(o.open for o in offers), *(False for _ in elsewhere)]], dtype=np.bool_),
             held=_footprint_batch(observation, codes),
             work_left=np.array([observation.work_left]),
-            chances=_survival_batch(observation.evictions, setting.markets),
+            survivals=_survival_batch(observation.evictions, setting.markets),
         )
         return cls(setting, at)
 

@@ -16,7 +16,7 @@ Equation 4.4 asks what work costs until the end of a billing hour. This asks wha
 is kept up: the right question where seconds are billed and machines may be exchanged at any moment. An hour
 of the job's time counts as its reliable machines on demand, wherever these really run: E alone would never
 pay for speed. In a market of which nothing is known, machines are assumed to be lost at the rate
-``UNKNOWN_PER_S``.
+``UNKNOWN_LOSSES_PER_S``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from bidbrain.bidding.decision_batch import Codes, DecisionBatch, MarketSetup
 from bidbrain.bidding.footprint import delta_of
 from pricing_data.model.units import HOUR_S
 
-UNKNOWN_PER_S: Final = 0.05 / HOUR_S
+UNKNOWN_LOSSES_PER_S: Final = 0.05 / HOUR_S
 """A market that nobody has watched is assumed to lose a machine once in twenty hours."""
-AHEAD_S: Final = (1.0 * HOUR_S, 8.0 * HOUR_S)
+HORIZON_BOUNDS_S: Final = (1.0 * HOUR_S, 8.0 * HOUR_S)
 """Bounds of H.
 
 Young machines are lost more often than old ones. The next hour alone says how long a new one lasts, but not
 how often a footprint that is kept up loses one.
 """
-GAP_S: Final = 120.0
+REPLACEMENT_GAP_S: Final = 120.0
 """Seconds from a request until the machine works."""
 
 
@@ -123,7 +123,7 @@ def fresh_rates(setting: MarketSetup, at: DecisionBatch, *, refunds: bool = True
     G is P without ``refunds``. Where prices do not evict, bids do not matter, and decision points with as
     much work left get the same rates.
     """
-    shape = (len(_ahead_s(setting, at)), len(setting.markets))
+    shape = (len(_horizon_s(setting, at)), len(setting.markets))
     # Bids do not matter where capacity evicts: any delta that is not negative gets the same answer.
     delta = np.full(shape, setting.limits.bid_deltas[-1])
     if setting.rules.cleared_by_bid:
@@ -174,12 +174,12 @@ def sum_footprint(setting: MarketSetup, at: DecisionBatch, rates: MachineRates) 
     )
 
 
-def _ahead_s(setting: MarketSetup, at: DecisionBatch) -> Floats:
+def _horizon_s(setting: MarketSetup, at: DecisionBatch) -> Floats:
     """Returns H: (n, 1), or (1, 1) where it is the same for all."""
     limits = setting.limits
     most = min(limits.max_instances * float(setting.cores.max()), limits.max_cores)
     # All cores together take at least this long for the rest of the work.
-    ahead_s: Floats = np.clip(at.work_left / most, *AHEAD_S)[:, None]
+    ahead_s: Floats = np.clip(at.work_left / most, *HORIZON_BOUNDS_S)[:, None]
     # One row instead of n, where all decision points share H.
     return ahead_s[:1] if (ahead_s == ahead_s[:1]).all() else ahead_s
 
@@ -195,27 +195,27 @@ def _machine_rates(
     """Returns the rates of ``machines``: market, delta and age of each."""
     market, delta, age_s = machines
     rules = setting.rules
-    left_s = np.broadcast_to(_ahead_s(setting, at), delta.shape)
+    left_s = np.broadcast_to(_horizon_s(setting, at), delta.shape)
     if rules.max_lifetime_s is not None:
         # A machine that the provider is about to end anyway still needs a positive horizon to divide by.
         left_s = np.clip(rules.max_lifetime_s - age_s, 1.0, left_s)
-    known = at.chances.known_markets()
+    known = at.survivals.known_markets()
     watched = np.take_along_axis(np.broadcast_to(known, (len(market), known.shape[1])), market, axis=1)
 
     def survive_until(until_s: Floats, _: Flags) -> tuple[Floats, Floats]:
-        survival, uptime_s = at.chances.survival_and_uptime(market, delta, age_s, until_s)
+        survival, uptime_s = at.survivals.survival_and_uptime(market, delta, age_s, until_s)
         # Unknown markets get a constant hazard here: the pessimistic answer, survival 0, would exclude them.
-        guessed = np.exp(-UNKNOWN_PER_S * until_s)
+        guessed = np.exp(-UNKNOWN_LOSSES_PER_S * until_s)
         return (
             np.where(watched, survival, guessed),
-            np.where(watched, uptime_s, (1.0 - guessed) / UNKNOWN_PER_S),
+            np.where(watched, uptime_s, (1.0 - guessed) / UNKNOWN_LOSSES_PER_S),
         )
 
     survival, uptime_s = survive_until(left_s, np.ones(left_s.shape, np.bool_))
     # Avoids a division by zero for machines whose eviction is under way.
     lasting = np.maximum(uptime_s, 1.0)
     losses = (1.0 - survival) / lasting
-    up = 1.0 / (1.0 + losses * GAP_S)
+    up = 1.0 / (1.0 + losses * REPLACEMENT_GAP_S)
     warned = 1.0 + losses * rules.notice_s
     if not refunds:
         return MachineRates(price * warned, losses, up, price)

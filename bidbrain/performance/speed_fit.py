@@ -40,7 +40,7 @@ _KEPT: Final = 64
 """Spells kept; older ones are dropped, so that a job that changes is followed."""
 _LEAST, _MOST = 0.05, 20.0
 """Bounds of a ratio; values outside are errors in the application's count of work."""
-SURE: Final = 1.96
+STANDARD_ERRORS_95: Final = 1.96
 """Half the width of a 95 % interval, in standard deviations."""
 
 
@@ -106,7 +106,7 @@ def _fit_posterior(speeds: Speeds) -> tuple[tuple[str, Speed], ...]:
         noise = (_NOISE_WEIGHT * _NOISE**2 + float(weights @ left**2)) / (
             _NOISE_WEIGHT + float(weights.sum())
         )
-    around = SURE * np.sqrt(np.diag(covariance))
+    around = STANDARD_ERRORS_95 * np.sqrt(np.diag(covariance))
     ratios, lows, highs = (
         np.clip(1.0 + found, _LEAST, _MOST) * cores for found in (beyond, beyond - around, beyond + around)
     )

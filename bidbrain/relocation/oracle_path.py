@@ -62,7 +62,7 @@ class Journey:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class MovePolicy:
     """Says what a move takes, and how long prices are trusted to last."""
 
     baggage: TransferLoad
@@ -76,7 +76,7 @@ def stay_put(options: Options, start: int, work: float) -> Journey:
     return follow_prices(options, start, work, None)
 
 
-def follow_prices(options: Options, start: int, work: float, moving: Moving | None) -> Journey:
+def follow_prices(options: Options, start: int, work: float, moving: MovePolicy | None) -> Journey:
     """Starts where it is cheapest and, with ``moving``, moves to wherever is worth it later.
 
     The job leaves a place that is no longer on offer; without ``moving`` that ends the journey unfinished.
@@ -105,7 +105,7 @@ def follow_prices(options: Options, start: int, work: float, moving: Moving | No
 
 
 def _worthwhile_cost(
-    options: Options, at: int, here: int, there: int, left: float, moving: Moving
+    options: Options, at: int, here: int, there: int, left: float, moving: MovePolicy
 ) -> tuple[float, float] | None:
     """Returns (egress dollars, seconds without progress) of a move that is worth it; None where none is."""
     now, then = _site_at(options, here, at), _site_at(options, there, at)

@@ -25,7 +25,7 @@ from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.bidding.steady_state_cost import (
-    GAP_S,
+    REPLACEMENT_GAP_S,
     FootprintCosts,
     FootprintSums,
     MachineRates,
@@ -35,7 +35,7 @@ from bidbrain.bidding.steady_state_cost import (
     sum_footprint,
 )
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, RequestBatch
+from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.reasons import Comparison, explain_hold, explain_purchase, explain_release
 from bidbrain.strategies.recovery import ELASTIC, Recovery
@@ -43,7 +43,7 @@ from bidbrain.strategies.reliable_tier import Restart, TierPlacement, place_tier
 from bidbrain.strategies.single_decision import renew_one
 from pricing_data.model.units import HOUR_S
 
-TWICE_S: Final = 90.0
+DOUBLE_PAY_S: Final = 90.0
 """Seconds for which both are paid in an exchange.
 
 From when the new machines run until the old ones are gone.
@@ -78,7 +78,7 @@ class Auto:
             at, held=replace(at.held, count=np.where(_surplus_machines(setting, at), 0, at.held.count))
         )
         wanted = RequestBatch(
-            np.full(len(at), NOTHING),
+            np.full(len(at), NO_REQUEST),
             np.zeros(len(at), np.int64),
             np.full(len(at), np.nan),
             np.zeros(len(at), np.bool_),
@@ -108,7 +108,7 @@ class Auto:
         least, as_it_is = flat.min(axis=1), estimate_costs(setting, now)
         joining = count * fresh.paid[rows, market] * setting.scaling.sigma_s / HOUR_S
         # Work that is done before the new machines run is not made cheaper by them.
-        left = np.maximum(at.work_left - as_it_is.speed * GAP_S, 0.0)
+        left = np.maximum(at.work_left - as_it_is.speed * REPLACEMENT_GAP_S, 0.0)
         better = least < as_it_is.cost_per_work
         # From an empty footprint, whose E is infinite, any machine saves infinitely much.
         saved = np.where(np.isfinite(as_it_is.cost_per_work), as_it_is.cost_per_work - least, np.inf)
@@ -136,12 +136,12 @@ class Auto:
         Returns at once what has come to cost more than on demand.
         """
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
-            return np.full(len(at), NOTHING)
+            return np.full(len(at), NO_REQUEST)
         # An age of 0 means that the machine does not run yet.
         pending = np.where((at.held.count > 0) & (at.held.age_s <= 0), 1, 0).max(axis=1) > 0
         going = (_surplus_machines(setting, at) & ~pending[:, None]) | _above_list_price(setting, at)
         dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
-        return np.where(going.any(axis=1), dearest, NOTHING)
+        return np.where(going.any(axis=1), dearest, NO_REQUEST)
 
     def _sees_cheaper(self, setting: MarketSetup, at: DecisionBatch) -> Flags:
         """Returns, (n,), whether some market's price is below that of something held, by the margin at least.
@@ -192,7 +192,7 @@ class Auto:
         )
         paid = new * fresh.billed[rows, best]
         spent = (
-            setting.scaling.lambda_s * as_it_is.per_hour + TWICE_S * paid + self.margin * lasts_s * paid
+            setting.scaling.lambda_s * as_it_is.per_hour + DOUBLE_PAY_S * paid + self.margin * lasts_s * paid
         ) / HOUR_S
         return np.where(cheaper, saved - spent, -np.inf), best, new.astype(np.int64)
 
@@ -231,10 +231,10 @@ class Auto:
         fresh, now = fresh_rates(setting, at), sum_footprint(setting, at, held_rates(setting, at))
         compared = Comparison(estimate_costs(setting, now), *_score_growth(setting, at, fresh, now), fresh)
         place = int(self.give_up(setting, at)[0])
-        if place != NOTHING:
+        if place != NO_REQUEST:
             return explain_release(observation, compared, place)
         wanted = self.choose_requests(setting, at)
-        if wanted.market[0] == NOTHING:
+        if wanted.market[0] == NO_REQUEST:
             return explain_hold(observation, compared)
         said = int(wanted.market[0]), int(wanted.count[0]), float(wanted.bid[0]), bool(wanted.again[0])
         return explain_purchase(observation, single, compared, said)
@@ -250,7 +250,7 @@ def _as_requests(setting: MarketSetup, market: Codes, count: Codes, worth: Flags
     """Requests ``count`` of ``market`` where that is ``worth`` it, at most what one request may ask for."""
     together = np.minimum(count, setting.limits.max_per_allocation)
     return RequestBatch(
-        np.where(worth, market, NOTHING),
+        np.where(worth, market, NO_REQUEST),
         np.where(worth, together, 0),
         setting.on_demand[market],
         worth & (count > together),

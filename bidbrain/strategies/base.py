@@ -20,7 +20,7 @@ from bidbrain.strategies.recovery import Recovery
 if TYPE_CHECKING:
     from bidbrain.strategies.reliable_tier import Restart, TierPlacement
 
-NOTHING: Final = -1
+NO_REQUEST: Final = -1
 """The market code that stands for no request."""
 
 
@@ -29,7 +29,7 @@ class RequestBatch:
     """Holds what n decisions request, each array (n,)."""
 
     market: Codes
-    """``NOTHING`` where nothing is wanted."""
+    """``NO_REQUEST`` where nothing is wanted."""
     count: Codes
     bid: Floats
     """Dollars per instance-hour; infinite means on demand."""
@@ -93,19 +93,19 @@ class Strategy(Protocol):
 
 
 @runtime_checkable
-class Exchanging(Protocol):
+class ExchangingStrategy(Protocol):
     """Marks a strategy that may release machines in the middle of an hour, where seconds are billed."""
 
     def give_up(self, setting: MarketSetup, at: DecisionBatch) -> Codes:
         """Returns, (n,), the place in each footprint whose machines to release now, before any request.
 
-        ``NOTHING`` where all stay.
+        ``NO_REQUEST`` where all stay.
         """
         ...
 
 
 @runtime_checkable
-class Placing(Protocol):
+class PlacingStrategy(Protocol):
     """Marks a strategy that chooses where the reliable machines run, for jobs that keep checkpoints."""
 
     def place_reliable(self, setting: MarketSetup, at: DecisionBatch, restart: Restart) -> TierPlacement:

@@ -40,17 +40,17 @@ from bidbrain.strategies.deadline_inputs import (
     update_belief,
 )
 from bidbrain.strategies.target_footprints import Target, fair_offers
-from bidbrain.strategies.without_reliable_tier import Deciding
+from bidbrain.strategies.without_reliable_tier import LiveStrategy
 from pricing_data.model.units import HOUR_S, Seconds
 
 
-class Choosing(Protocol):
+class DeadlinePolicy(Protocol):
     """Chooses what to run: a deadline policy, made for one job."""
 
     def choose_machine(self, now: DeadlineState, belief: Belief) -> Choice: ...
 
 
-Policy: TypeAlias = Callable[[DeadlineJob], Choosing]
+MakePolicy: TypeAlias = Callable[[DeadlineJob], DeadlinePolicy]
 
 
 @lru_cache(maxsize=16)
@@ -63,8 +63,8 @@ def cached_least_cost(job: DeadlineJob) -> LeastCost:
 class DeadlineBound:
     """Keeps ``strategy`` within the pledge of each decision; ``policy`` chooses when it may buy."""
 
-    strategy: Deciding
-    policy: Policy = cached_least_cost
+    strategy: LiveStrategy
+    policy: MakePolicy = cached_least_cost
 
     def decide(self, observation: Observation, pledge: Pledge) -> Decision:
         """Decides what to do now. On-demand machines come and go one allocation per decision."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.model import Action, Decision, Limits, Observation, Offer
-from bidbrain.strategies.without_reliable_tier import Deciding
+from bidbrain.strategies.without_reliable_tier import LiveStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class LeaseBound:
     price.
     """
 
-    strategy: Deciding
+    strategy: LiveStrategy
     lease: Lease | None
     leaving: int = 0
     capped: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, RequestBatch
+from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.single_decision import decide_one, renew_one
 
@@ -50,7 +50,7 @@ class OnDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class StandardBidding:
     """Implements standard bidding (Harlap 4.5.2).
 
     The market with the lowest price per core, bid at its list price. It stays until it is evicted, then takes
@@ -67,7 +67,7 @@ class Standard:
         """Requests all machines at once, where nothing is held."""
         market, found = _cheapest_market(setting, at)
         bid = setting.on_demand[market]
-        return _request_together(setting, at, np.where(found, market, NOTHING), self.cores, bid)
+        return _request_together(setting, at, np.where(found, market, NO_REQUEST), self.cores, bid)
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
         """See ``Strategy.needs_nothing``."""
@@ -88,7 +88,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Bids as ``Standard`` over all zones, and rents on demand while every market is above its list price.
+    """Bids as ``StandardBidding`` over all zones, and rents on demand while every market is above its list price.
 
     It gives up on-demand machines at the end of an hour in which spot machines are available again.
     """
@@ -139,5 +139,5 @@ def _request_together(
     """Requests ``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
     count = np.minimum(np.ceil(cores / setting.cores).astype(np.int64), setting.limits.max_instances)[market]
     # These strategies know all or nothing: what is left of a partly evicted footprint is not topped up.
-    wanted = (at.held.live_count == 0) & (market != NOTHING) & (count > 0)
-    return RequestBatch.one_each(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+    wanted = (at.held.live_count == 0) & (market != NO_REQUEST) & (count > 0)
+    return RequestBatch.one_each(np.where(wanted, market, NO_REQUEST), np.where(wanted, count, 0), bid)

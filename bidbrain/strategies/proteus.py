@@ -15,7 +15,7 @@ from bidbrain.bidding import decide as live
 from bidbrain.bidding.candidate_search import request_room, score_renewals, score_requests
 from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, RequestBatch
+from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from bidbrain.strategies.recovery import ELASTIC, Elastic, Recovery
 
 _AT_ONCE: Final = 2**18
@@ -54,7 +54,7 @@ class BidBrain:
         wanted = weighing.counts[rows, np.minimum(market, weighing.counts.shape[1] - 1), count]
         # The same rounding as a live decision's bid, so that a backtest asks for the same price.
         bid = np.round(at.prices[rows, market] + weighing.deltas[delta], 6)
-        return RequestBatch.one_each(np.where(better, market, NOTHING), np.where(better, wanted, 0), bid)
+        return RequestBatch.one_each(np.where(better, market, NO_REQUEST), np.where(better, wanted, 0), bid)
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
         """Returns whether there is no room for more."""

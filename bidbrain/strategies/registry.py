@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from bidbrain.deadline.baselines import RuleOfThumb, greedy_rule, on_demand_rule, uniform_progress_rule
 from bidbrain.strategies.auto import Auto
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.deadline_bound import DeadlineBound, Policy, cached_least_cost
-from bidbrain.strategies.price_only import Failover, OnDemand, Standard
+from bidbrain.strategies.deadline_bound import DeadlineBound, MakePolicy, cached_least_cost
+from bidbrain.strategies.price_only import Failover, OnDemand, StandardBidding
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC
 from bidbrain.strategies.tierml import TierML
@@ -35,14 +35,14 @@ def _failover_maker(name: str) -> _Maker:
 LIVE: Final[Mapping[str, _Maker]] = {
     DEFAULT: lambda _: Auto(),
     "proteus": lambda _: BidBrain(),
-    "standard-agileml": lambda cores: Standard(cores, ELASTIC, "standard-agileml", uses_reliable=True),
+    "standard-agileml": lambda cores: StandardBidding(cores, ELASTIC, "standard-agileml", uses_reliable=True),
     "failover-agileml": _failover_maker("failover-agileml"),
     "tierml": TierML,
     "on-demand": OnDemand,
     **{name: _failover_maker(name) for name in NEED_DEADLINE},
 }
 
-_POLICIES: Final[Mapping[str, Policy]] = {
+_POLICIES: Final[Mapping[str, MakePolicy]] = {
     "on-demand": lambda job: RuleOfThumb("on-demand", job, on_demand_rule),
     "uniform-progress": lambda job: RuleOfThumb("uniform-progress", job, uniform_progress_rule(job)),
     "greedy": lambda job: RuleOfThumb("greedy", job, greedy_rule(job)),

@@ -28,12 +28,12 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.bidding.steady_state_cost import FootprintCosts, MachineRates
-from bidbrain.strategies.base import NOTHING
+from bidbrain.strategies.base import NO_REQUEST
 from pricing_data.model.units import HOUR_S
 
-WORTH: Final = 0.9
+WORTHWHILE_SHARE: Final = 0.9
 """Spot must be expected to cost at most this share of the list price, losses included."""
-MOST_TAKEN: Final = 5
+MAX_FAILED_RESTARTS: Final = 5
 """After this many losses in a row without a newer checkpoint, the next reliable machines are on demand."""
 _RARE: Final = 1e-6
 _SURE: Final = 30.0
@@ -64,7 +64,7 @@ class TierPlacement:
     """Says where the reliable machines of n jobs would run, and their expected cost; arrays (n,)."""
 
     market: Codes
-    """``NOTHING`` means on demand."""
+    """``NO_REQUEST`` means on demand."""
     bid: Floats
     """Infinite on demand."""
     per_hour: Floats
@@ -91,7 +91,7 @@ def place_tier(
     reliable, losses = setting.reliable, HOUR_S * fresh.losses
     loss = _cost_of_loss(setting, fresh, largest, restart)
     every = fresh.paid + losses * loss / reliable.count
-    worth = WORTH * reliable.price
+    worth = WORTHWHILE_SHARE * reliable.price
     per_hour = np.where(offered, every, np.inf)
     best, rows = per_hour.argmin(axis=1), np.arange(len(per_hour))
     least = per_hour[rows, best]
@@ -99,7 +99,7 @@ def place_tier(
     # Waiting costs nothing while no machine runs, so a market that will open again is worth it.
     refusing = np.where(closed, every, np.inf).min(axis=1) < worth
     return TierPlacement(
-        market=np.where(spot, best, NOTHING),
+        market=np.where(spot, best, NO_REQUEST),
         bid=np.where(spot, setting.on_demand[best], np.inf),
         per_hour=np.where(spot, least, reliable.price),
         loss=np.where(spot, loss[rows, best], 0.0),

@@ -11,11 +11,11 @@ from bidbrain.bidding.decision_batch import Codes, DecisionBatch, MarketSetup
 from bidbrain.bidding.footprint import estimate_footprint, held_columns
 from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.model import Action, Decision, Observation
-from bidbrain.strategies.base import NOTHING, RequestBatch
+from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from pricing_data.model.units import UsdPerHour
 
 
-class Batched(Protocol):
+class BatchStrategy(Protocol):
     """Names the batch half of a strategy."""
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch: ...
@@ -23,11 +23,11 @@ class Batched(Protocol):
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags: ...
 
 
-def decide_one(strategy: Batched, observation: Observation, because: str) -> Decision:
+def decide_one(strategy: BatchStrategy, observation: Observation, because: str) -> Decision:
     """Decides by ``choose_requests`` for a batch of one; ``because`` says what the strategy always does."""
     single = ObservationBatch.from_observation(observation)
     wanted = strategy.choose_requests(single.setting, single.at)
-    if wanted.market[0] == NOTHING:
+    if wanted.market[0] == NO_REQUEST:
         return _plain_decision(observation, single, Action.HOLD, f"Nothing to ask for: {because}.")
     market, count, bid = single.setting.markets[wanted.market[0]], int(wanted.count[0]), float(wanted.bid[0])
     terms = f"bid ${bid:.4f}" if np.isfinite(bid) else "on demand"
@@ -47,7 +47,7 @@ def decide_one(strategy: Batched, observation: Observation, because: str) -> Dec
     )
 
 
-def renew_one(strategy: Batched, observation: Observation, holding_id: str, because: str) -> Decision:
+def renew_one(strategy: BatchStrategy, observation: Observation, holding_id: str, because: str) -> Decision:
     """Decides by ``choose_renewals`` for a batch of one. Raises KeyError where there is no such holding."""
     holding = observation.find_holding(holding_id)
     single = ObservationBatch.from_observation(observation)

@@ -45,7 +45,7 @@ def list_targets(observation: Observation) -> tuple[Target, ...]:
     below = min((o.price / o.cores for o in fair_offers(observation)), default=None)
     kinds: dict[tuple[float, float], Target] = {}
     for offer in offers:
-        kind = min(offer.cores, offer.surely), offer.on_demand
+        kind = min(offer.cores, offer.safe_cores), offer.on_demand
         if kind not in kinds:
             kinds[kind] = _build_target(observation, offer, below)
     return tuple(kinds.values())
@@ -53,7 +53,7 @@ def list_targets(observation: Observation) -> tuple[Target, ...]:
 
 def _build_target(observation: Observation, offer: Offer, below: float | None) -> Target:
     """Builds a target. ``below``: dollars per core-hour of the cheapest spot market."""
-    count, cores = observation.limits.max_instances, min(offer.cores, offer.surely)
+    count, cores = observation.limits.max_instances, min(offer.cores, offer.safe_cores)
     on_demand = UsdPerHour(count * offer.on_demand)
     spot = on_demand if below is None else UsdPerHour(min(count * cores * below, on_demand))
     speed = observation.scaling.speed([(count, cores)], observation.reliable)

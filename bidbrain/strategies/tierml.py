@@ -19,7 +19,7 @@ import numpy as np
 from bidbrain.arrays import Flags, Floats
 from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch, MarketSetup
 from bidbrain.model import Decision, Observation
-from bidbrain.strategies.base import NOTHING, RequestBatch
+from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.single_decision import decide_one, renew_one
@@ -60,12 +60,12 @@ class TierML:
         rents = ~fair & ~spot.any(axis=1) & ~rented.any(axis=1)
         on_demand = int(np.argmin(setting.on_demand / setting.cores))
         # A job that holds nothing takes the best class, a running one only a significantly better one.
-        market = np.where(moves | returns, best, np.where(rents, on_demand, NOTHING))
+        market = np.where(moves | returns, best, np.where(rents, on_demand, NO_REQUEST))
         room = np.maximum(setting.limits.max_instances - at.held.live_count, 0)
         count = np.minimum(np.ceil(self.cores / setting.cores).astype(np.int64)[market], room)
-        wanted = (market != NOTHING) & (count > 0)
+        wanted = (market != NO_REQUEST) & (count > 0)
         bid = np.where(rents, np.inf, setting.on_demand[market])
-        return RequestBatch.one_each(np.where(wanted, market, NOTHING), np.where(wanted, count, 0), bid)
+        return RequestBatch.one_each(np.where(wanted, market, NO_REQUEST), np.where(wanted, count, 0), bid)
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
         """Returns false for all: rates change while nothing else does."""
@@ -113,7 +113,7 @@ def _held_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
 
 def _failure_rates(at: DecisionBatch, market: Codes, delta: Floats, age_s: Floats) -> Floats:
     """Returns beta / E[min(T, h)]; infinite where nothing is known, or an eviction is under way."""
-    survival, uptime_s = at.chances.survival_and_uptime(
+    survival, uptime_s = at.survivals.survival_and_uptime(
         market, delta, age_s, np.full(delta.shape, float(HORIZON_S))
     )
     lives = uptime_s > 0

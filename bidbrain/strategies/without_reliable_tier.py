@@ -25,11 +25,11 @@ from bidbrain.relocation.egress import MARGIN, JobSite
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 
-LASTS_S: Final = 86_400.0
+PRICES_LAST_S: Final = 86_400.0
 """Seconds for which current prices can be expected to tell one place from another."""
 
 
-class Deciding(Protocol):
+class LiveStrategy(Protocol):
     """Names the live half of a strategy."""
 
     def decide(self, observation: Observation) -> Decision: ...
@@ -41,7 +41,7 @@ class Deciding(Protocol):
 class WithoutReliableTier:
     """Adapts ``strategy`` to a job without reliable machines."""
 
-    strategy: Deciding
+    strategy: LiveStrategy
     margin: float = MARGIN
 
     def decide(self, observation: Observation) -> Decision:
@@ -106,7 +106,7 @@ def move_surcharges(observation: Observation) -> Mapping[Market, float]:
         if cost.total_cost > 0:
             # The cost is spread over the shorter of the two: beyond it neither work nor prices can be relied
             # on.
-            serves_s = min(observation.work_left / offer.cores, LASTS_S)
+            serves_s = min(observation.work_left / offer.cores, PRICES_LAST_S)
             found[offer.market] = cost.total_cost / max(serves_s, 1.0) * HOUR_S
     return found
 

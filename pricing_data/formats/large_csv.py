@@ -30,7 +30,7 @@ _TIME: Final = b"0000-00-00T00:00:00Z"
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 
 
-class Holds(StrEnum):
+class ColumnType(StrEnum):
     """Says what a column is read for, as a type of pandas. Fixed bytes make no object for each field.
 
     They cut off what is longer, so a column is read one byte wider than its fields may be.
@@ -64,7 +64,7 @@ class LargeTable(CsvTable):
         return parse_prices(column[taken].tolist(), may_be_empty=may_be_empty)
 
 
-def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = LARGE) -> CsvTable:
+def read_table(path: Path, name: str, holds: Mapping[str, ColumnType], large: int = LARGE) -> CsvTable:
     """Reads a price file; ``holds`` gives the type of each column that may be requested.
 
     A file of ``large`` bytes is read by pandas if it is plain. Raises TraceError where it cannot be read, and
@@ -80,7 +80,7 @@ def read_table(path: Path, name: str, holds: Mapping[str, Holds], large: int = L
     return LargeTable(header, columns, np.arange(2, len(lines) + 1), np.empty(0, np.int64), lines)
 
 
-def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Mapping[str, Any] | None:
+def _plain_columns(content: bytes, name: str, holds: Mapping[str, ColumnType]) -> Mapping[str, Any] | None:
     """Returns times in seconds since 1970, prices as bytes, names as categories.
 
     None where the file is not plain.
@@ -89,7 +89,7 @@ def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Map
     if header_ends < 0 or not content.isascii() or any(odd in content for odd in _NOT_PLAIN):
         return None
     header = CsvTable.parse(name, [content[:header_ends].decode("ascii")]).header
-    kinds = [holds.get(column, Holds.NOTHING) for column in header]
+    kinds = [holds.get(column, ColumnType.NOTHING) for column in header]
 
     import pandas as pd
 
@@ -112,14 +112,14 @@ def _plain_columns(content: bytes, name: str, holds: Mapping[str, Holds]) -> Map
         return None
     columns: dict[str, Any] = {}
     for (column, kind), place in zip(zip(header, kinds, strict=True), frame.columns, strict=True):
-        if kind is Holds.NAME:
+        if kind is ColumnType.NAME:
             names = frame[place].array
             if names.categories.inferred_type not in ("string", "empty"):
                 return None  # where all are numbers pandas makes numbers of them: 01 is 1 then
             columns[column] = names
-        elif kind is not Holds.NOTHING:
+        elif kind is not ColumnType.NOTHING:
             fields = frame[place].to_numpy()
-            found = _parse_moments(fields) if kind is Holds.TIME else _untruncated(fields)
+            found = _parse_moments(fields) if kind is ColumnType.TIME else _untruncated(fields)
             if found is None:
                 return None
             columns[column] = found

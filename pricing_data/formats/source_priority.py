@@ -24,7 +24,7 @@ from pricing_data.model.units import HOUR_S
 
 SILENCE_S: Final = 48 * HOUR_S
 """AWS repeats a price about daily; where two days go by without a row, the record has a hole."""
-REPEATS: Final = "aws"
+REPEATING_CLOUD: Final = "aws"
 """The cloud whose event streams repeat each price about daily, so that silence means something."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from pricing_data.errors import NoSuchMarket, TraceError
 from pricing_data.formats import quality
 from pricing_data.formats.csv_columns import CsvTable
-from pricing_data.formats.large_csv import Holds, read_table
+from pricing_data.formats.large_csv import ColumnType, read_table
 from pricing_data.formats.layouts import LAYOUTS, Layout, Semantics, recognise_layout
 from pricing_data.formats.quality import Flaw, FlawFinding, Mask
 from pricing_data.formats.source_priority import SILENCE_S
@@ -29,12 +29,12 @@ Filter = Callable[[Market], bool]
 
 NO_MARKET: Final = -1
 _AWS_PRODUCTS: Final = frozenset({"Linux/UNIX", "Linux/UNIX (Amazon VPC)"})
-HOLDS: Final = {
-    "product": Holds.NAME,
-    "time_quality": Holds.NAME,
-    **{name: Holds.NAME for layout in LAYOUTS for name in layout.identity},
-    **{layout.time: Holds.TIME for layout in LAYOUTS},
-    **{layout.price: Holds.PRICE for layout in LAYOUTS},
+COLUMN_TYPES: Final = {
+    "product": ColumnType.NAME,
+    "time_quality": ColumnType.NAME,
+    **{name: ColumnType.NAME for layout in LAYOUTS for name in layout.identity},
+    **{layout.time: ColumnType.TIME for layout in LAYOUTS},
+    **{layout.price: ColumnType.PRICE for layout in LAYOUTS},
 }
 """The columns of price files that are read here."""
 
@@ -254,7 +254,7 @@ def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int,
 def read_rows(path: Path | str, *, only: Filter | None = None, label: str | None = None) -> RawRows:
     """Reads a recorded price file without judging its rows. Raises TraceError where it is no price file."""
     name = str(path)
-    return price_rows(read_table(Path(path), name, HOLDS), name, only=only, label=label)
+    return price_rows(read_table(Path(path), name, COLUMN_TYPES), name, only=only, label=label)
 
 
 def price_rows(

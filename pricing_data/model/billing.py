@@ -27,7 +27,7 @@ _DUST_S: Final = 1e-6
 """Seconds that rounding may add to a computed duration."""
 
 
-class End(StrEnum):
+class EndReason(StrEnum):
     """Says why an instance ended. Only an end by the provider can be refunded."""
 
     EVICTED = "evicted"
@@ -77,7 +77,7 @@ def settle(
     prices: Series | UsdPerHour,
     start: Instant,
     end: Instant | None,
-    kind: End | None,
+    kind: EndReason | None,
     now: Instant | None = None,
     bid: UsdPerHour | None = None,
 ) -> tuple[Charge, ...]:
@@ -98,7 +98,7 @@ def settle(
     if end is not None:
         charges = _gross_charges(rules, prices, start, end)
         # Only the provider's own evictions are refunded, never a release or a failure.
-        if kind is End.EVICTED:
+        if kind is EndReason.EVICTED:
             charges = tuple(_refund_charge(charge, rules, start, end) for charge in charges)
         return charges
     if now is None:
@@ -113,7 +113,7 @@ def settle_on_demand(
     rules: MarketRules, price: UsdPerHour, start: Instant, end: Instant | None, now: Instant | None = None
 ) -> tuple[Charge, ...]:
     """Returns the charges of an on-demand instance: as ``settle``, at one price and never refunded."""
-    return settle(rules, price, start, end, End.RELEASED, now, bid=price)
+    return settle(rules, price, start, end, EndReason.RELEASED, now, bid=price)
 
 
 def on_demand_micros(rules: MarketRules, price: UsdPerHour, lasted_s: float) -> MicroUsd:

@@ -20,7 +20,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.market import Market
 from pricing_data.store import parquet
-from pricing_data.store.frames import ROWS
+from pricing_data.store.frames import EXPORT_COLUMNS
 
 _NAMES: Final = ("cloud", "region", "zone", "instance_type", "source", "semantics")
 _TRUTH: Final = {"true": True, "false": False}
@@ -60,7 +60,7 @@ class Export:
 
 
 def read_export_csv(table: CsvTable) -> Export:
-    """Reads a CSV file whose header has all of ``frames.ROWS``."""
+    """Reads a CSV file whose header has all of ``frames.EXPORT_COLUMNS``."""
     times, time_known = parse_times(table.columns["time_utc"])
     observed, observed_known = parse_times(table.columns["observed_utc"])
     prices, price_known, listed = parse_prices(table.columns["price_usd_hour"], may_be_empty=True)
@@ -139,7 +139,9 @@ def read_export_parquet(path: Path) -> Export:
 
 
 def _check_columns(path: Path, columns: list[str]) -> None:
-    missing = [name for name in ROWS if name not in columns]
+    missing = [name for name in EXPORT_COLUMNS if name not in columns]
     if missing:
         found = f"no column {missing[0]!r} among {', '.join(columns)[:120]}"
-        raise TraceError(str(path), None, found, f"the columns of an export: {', '.join(ROWS)}", _AGAIN)
+        raise TraceError(
+            str(path), None, found, f"the columns of an export: {', '.join(EXPORT_COLUMNS)}", _AGAIN
+        )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import EXAMPLES_KEPT, Flaw
-from pricing_data.formats.source_priority import REPEATS, SILENCE_S
+from pricing_data.formats.source_priority import REPEATING_CLOUD, SILENCE_S
 from pricing_data.model.market import Market
 from pricing_data.store import parquet
 from pricing_data.store.commit_log import QUARANTINE, ROWS, StoreFolder
@@ -92,7 +92,7 @@ def collect_findings(
             *_row_findings(
                 cursor, disk.month_files(ROWS), parquet.sql_literal(Flaw.APPROXIMATE), "approximate"
             ),
-            *_gap_findings(cursor, disk.month_files(ROWS, REPEATS)),
+            *_gap_findings(cursor, disk.month_files(ROWS, REPEATING_CLOUD)),
         ]
     return tuple(sorted(_merge_findings(found), key=lambda finding: (finding.source, finding.kind)))
 

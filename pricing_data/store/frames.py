@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-ROWS: Final = (
+EXPORT_COLUMNS: Final = (
     "cloud",
     "region",
     "zone",
@@ -65,7 +65,7 @@ def read_frame(
     files, where, values = select_rows(disk, markets, since, until)
     if not files:
         kinds = {"price_usd_hour": "float64", "approximate": "bool"}
-        frame = pd.DataFrame({name: pd.Series(dtype=kinds.get(name, "str")) for name in ROWS})
+        frame = pd.DataFrame({name: pd.Series(dtype=kinds.get(name, "str")) for name in EXPORT_COLUMNS})
     else:
         query = _rows_query(files, where, "time_s AS time_utc", "observed_s AS observed_utc")
         with database.cursor() as cursor:
@@ -104,7 +104,9 @@ def export_rows(
 
 
 def _rows_query(files: Sequence[Path], where: str, time: str, observed: str) -> str:
-    columns = ", ".join({"time_utc": time, "observed_utc": observed}.get(name, name) for name in ROWS)
+    columns = ", ".join(
+        {"time_utc": time, "observed_utc": observed}.get(name, name) for name in EXPORT_COLUMNS
+    )
     order = "cloud, region, zone, instance_type, source, time_s"
     return f"SELECT {columns} FROM {parquet.scan_expression(files)} WHERE {where} ORDER BY {order}"
 

@@ -38,7 +38,7 @@ from pricing_data.model.market import Times
 from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store import exports
 from pricing_data.store.exports import Export
-from pricing_data.store.frames import ROWS
+from pricing_data.store.frames import EXPORT_COLUMNS
 from pricing_data.store.store import AddedRows, PriceStore
 
 _PARQUET: Final = b"PAR1"
@@ -81,7 +81,7 @@ def import_file(
     if _first_bytes(path) == _PARQUET:
         return _import_export(store, name, said, exports.read_export_parquet(path), only)
     table = CsvTable.parse(name, read_lines(path, name))
-    if set(ROWS) <= set(table.header):
+    if set(EXPORT_COLUMNS) <= set(table.header):
         return _import_export(store, name, said, exports.read_export_csv(table), only)
     if recognise_layout(table.header) is not None:
         return _import_prices(store, price_rows(table, name, only=only), table, said, now)
@@ -91,7 +91,7 @@ def import_file(
     if layout is not None:
         return _import_facts(store, name, said, table, layout, as_of)
     layouts = [*(each.columns for each in (*LAYOUTS, *FACT_LAYOUTS)), PROBE_COLUMNS, LIFETIME_COLUMNS]
-    known = "; or ".join(",".join(columns) for columns in (*layouts, ROWS))
+    known = "; or ".join(",".join(columns) for columns in (*layouts, EXPORT_COLUMNS))
     found = f"the columns {','.join(table.header)[:120]!r}"
     raise TraceError(name, 1, found, f"those of a file that is known: {known}", "Rename its columns.")
 

@@ -12,7 +12,7 @@ import numpy as np
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw
 from pricing_data.formats.source_priority import (
-    REPEATS,
+    REPEATING_CLOUD,
     MergedSeries,
     SourceClaim,
     drop_repeats,
@@ -135,7 +135,7 @@ def merged_series(
                 approximate=bool(pool.approximate[begin:end].any()),
                 times=pool.times[begin:end],
                 prices=pool.prices[begin:end],
-                repeats=name.cloud == REPEATS,
+                repeats=name.cloud == REPEATING_CLOUD,
             )
         )
     for market, found in claims.items():

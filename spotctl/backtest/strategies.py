@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.price_only import Failover, Standard
+from bidbrain.strategies.price_only import Failover, StandardBidding
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.strategies.registry import DEFAULT, LIVE, NEED_DEADLINE
@@ -27,7 +27,7 @@ def _live_maker(name: str) -> Maker:
 MENU: Final[Mapping[str, Maker]] = {
     DEFAULT: _live_maker(DEFAULT),
     BASELINE: _live_maker(BASELINE),
-    "standard": lambda cores, checkpoints: Standard(cores, checkpoints, "standard"),
+    "standard": lambda cores, checkpoints: StandardBidding(cores, checkpoints, "standard"),
     "failover": lambda cores, checkpoints: Failover(cores, checkpoints),
     "bidbrain-checkpoints": lambda _, checkpoints: BidBrain("bidbrain-checkpoints", checkpoints),
     **{name: _live_maker(name) for name in LIVE if name not in (BASELINE, *NEED_DEADLINE)},

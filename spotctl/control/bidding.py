@@ -15,13 +15,13 @@ from msgspec import structs
 from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.deadline.feasibility import Promise
 from bidbrain.model import Action, Decision, Holding, Observation, Offer, ReliableMachines, ScalingModel
-from bidbrain.strategies.base import NOTHING, Placing
+from bidbrain.strategies.base import NO_REQUEST, PlacingStrategy
 from bidbrain.strategies.deadline_bound import DeadlineBound
 from bidbrain.strategies.deadline_inputs import Pledge, check_promise, spot_available
 from bidbrain.strategies.lease_bound import LeaseBound, close_outside_lease
 from bidbrain.strategies.registry import DEFAULT, LIVE, bind_to_deadline
-from bidbrain.strategies.reliable_tier import MOST_TAKEN, Restart
-from bidbrain.strategies.without_reliable_tier import Deciding, WithoutReliableTier
+from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS, Restart
+from bidbrain.strategies.without_reliable_tier import LiveStrategy, WithoutReliableTier
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour, seconds_after
 from spotctl.control import entries as e
@@ -199,7 +199,7 @@ def may_be_on_spot(terms: RunSpec) -> bool:
     """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin
     again.
     """
-    return restart_of(terms) is not None and isinstance(LIVE[_strategy_name(terms)](1.0), Placing)
+    return restart_of(terms) is not None and isinstance(LIVE[_strategy_name(terms)](1.0), PlacingStrategy)
 
 
 _NOTHING: Final = Usd(0.0)
@@ -232,15 +232,15 @@ def place_reliable(state: State) -> ReliablePlacement | None:
     terms = state.terms
     on_demand = ReliablePlacement(terms.reliable.market, terms.reliable.on_demand)
     restart, wanted = restart_of(terms), LIVE[_strategy_name(terms)](_most_cores(state))
-    in_vain = state.recovery.taken_in_vain >= MOST_TAKEN
-    if restart is None or in_vain or not isinstance(wanted, Placing):
+    in_vain = state.recovery.taken_in_vain >= MAX_FAILED_RESTARTS
+    if restart is None or in_vain or not isinstance(wanted, PlacingStrategy):
         return on_demand
     single = ObservationBatch.from_observation(replace(build_observation(state), footprint=()))
     found = wanted.place_reliable(single.setting, single.at, restart)
     if found.waits[0]:
         return None
     code = int(found.market[0])
-    if code == NOTHING:
+    if code == NO_REQUEST:
         return on_demand
     return ReliablePlacement(
         market=single.setting.markets[code],
@@ -282,7 +282,7 @@ def _renewal_decision(state: State, holding: str) -> Decision:
     return _deadline_strategy(state).renew_or_terminate(seen, pledged, holding)
 
 
-def build_strategy(state: State) -> Deciding:
+def build_strategy(state: State) -> LiveStrategy:
     """Returns the job's strategy; without reliable machines, nothing computes beside what it buys."""
     wanted = LIVE[_strategy_name(state.terms)](_most_cores(state))
     alone = wanted if state.terms.reliable_count else WithoutReliableTier(wanted)

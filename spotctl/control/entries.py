@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.model import Decision
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control.run_spec import RunSpec
@@ -102,7 +102,7 @@ class InstancesEnded:
 
     at: Instant
     instances: tuple[str, ...]
-    end: End
+    end: EndReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from bidbrain.eviction.base import LearningModel, MarketModel
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.performance.scaling_fit import FootprintChange, MeasuredScaling, Stamp
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import MarketRules
 from pricing_data.model.units import HOUR_S, Instant
@@ -93,4 +93,4 @@ def _taken_at(instance: Instance) -> Instant | None:
     """Returns when the provider first announced that it takes the machine; None where it did not."""
     if instance.warned_at is not None:
         return instance.warned_at
-    return instance.ended_at if instance.end is End.EVICTED else None
+    return instance.ended_at if instance.end is EndReason.EVICTED else None

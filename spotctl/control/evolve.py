@@ -11,7 +11,7 @@ from bidbrain.bidding.decision_times import RENEWAL_LEAD_S, next_decision_at
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Action
 from bidbrain.strategies.deadline_inputs import update_belief
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
@@ -182,7 +182,7 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
     ]
     state = redone_work.mark_stopped(state.with_instances(*ended), entry.instances)
     # Released machines were let go on purpose, except those that the training had given up.
-    if entry.end is End.RELEASED:
+    if entry.end is EndReason.RELEASED:
         ended = [
             instance
             for instance in ended

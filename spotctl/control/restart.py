@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from spotctl.control.billing import certain_cost
 from spotctl.control.state import Instance, Phase, State
 
@@ -72,7 +72,7 @@ def has_lost_reliable(state: State) -> bool:
 def _provider_took_reliable(state: State) -> bool:
     """Tells whether the provider took a reliable machine since the training last began."""
     since = state.terms.start if state.recovery.restarted_at is None else state.recovery.restarted_at
-    mine = (i for i in state.ended_instances() if state.is_reliable(i) and i.end is End.EVICTED)
+    mine = (i for i in state.ended_instances() if state.is_reliable(i) and i.end is EndReason.EVICTED)
     return any((i.ended_at or since) > since for i in mine)
 
 

@@ -15,7 +15,7 @@ from bidbrain.deadline.availability_belief import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
 from bidbrain.model import UNBOUNDED, Decision, Holding
 from bidbrain.performance.scaling_fit import MeasuredScaling
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, UsdPerHour, seconds_after
@@ -48,7 +48,7 @@ class Instance(Struct, frozen=True):
     ends_at: Instant | None = None
     """When it will end, once the provider warned of its eviction or we are retiring it."""
     ended_at: Instant | None = None
-    end: End | None = None
+    end: EndReason | None = None
     told_join: bool = False
     told_warning: bool = False
     told_gone: bool = False

@@ -20,7 +20,7 @@ import numpy as np
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw
-from pricing_data.formats.source_priority import REPEATS, SILENCE_S
+from pricing_data.formats.source_priority import REPEATING_CLOUD, SILENCE_S
 from pricing_data.model.market import Market, Series
 from pricing_data.model.rules import AUCTIONS_ENDED
 from pricing_data.model.units import Instant, UsdPerHour
@@ -77,7 +77,7 @@ def _build_quote(
 ) -> Quote:
     market = summary.market
     observed = seen[summary.source, market.cloud, market.region]
-    if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATS:
+    if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATING_CLOUD:
         if summary.last < AUCTIONS_ENDED:  # a recording: AWS no longer has prices of that time
             observed = summary.observed
         observed = min(observed, Instant(summary.last + SILENCE_S))

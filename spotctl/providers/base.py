@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, ProviderError
@@ -67,7 +67,7 @@ class Report:
     standing: InstanceStatus
     running_at: Instant | None = None
     ended_at: Instant | None = None
-    end: End | None = None
+    end: EndReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
@@ -37,14 +37,14 @@ class _Machine:
     warned_at: Instant | None
     evicted_at: Instant | None
     ended_at: Instant | None = None
-    end: End | None = None
+    end: EndReason | None = None
 
-    def end_by(self, now: Instant) -> tuple[Instant, End] | None:
+    def end_by(self, now: Instant) -> tuple[Instant, EndReason] | None:
         """Returns when and why it ended, if it has by ``now``."""
         if self.ended_at is not None and self.end is not None:
             return self.ended_at, self.end
         if self.evicted_at is not None and self.evicted_at <= now:
-            return self.evicted_at, End.EVICTED
+            return self.evicted_at, EndReason.EVICTED
         return None
 
 
@@ -143,15 +143,15 @@ class SimulatedProvider:
         return self._current_snapshot().reports
 
     def terminate(self, instances: Sequence[str]) -> None:
-        self._end_machines(instances, End.RELEASED)
+        self._end_machines(instances, EndReason.RELEASED)
 
     def fail_instance(self, instance: str, at: float | None = None) -> None:
         """Marks an instance as having died by itself, at ``at`` or now."""
         now = self._clock()
         if at is None or at >= now or self._machines[instance].end_by(now) is not None:
-            self._end_machines((instance,), End.FAILED)
+            self._end_machines((instance,), EndReason.FAILED)
         else:
-            self.end_instance(instance, Instant(int(at)), End.FAILED)
+            self.end_instance(instance, Instant(int(at)), EndReason.FAILED)
 
     @property
     def now(self) -> Instant:
@@ -164,7 +164,7 @@ class SimulatedProvider:
         """
         return self._machines[instance].evicted_at
 
-    def end_instance(self, instance: str, at: Instant, end: End) -> None:
+    def end_instance(self, instance: str, at: Instant, end: EndReason) -> None:
         """Takes up a recorded end."""
         self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
         self._said = None
@@ -264,7 +264,7 @@ class SimulatedProvider:
         standing = InstanceStatus.RUNNING if ran else InstanceStatus.PENDING
         return Report(name, machine.token, standing, running_at)
 
-    def _end_machines(self, instances: Sequence[str], end: End) -> None:
+    def _end_machines(self, instances: Sequence[str], end: EndReason) -> None:
         now = self._clock()
         known = [name for name in instances if name in self._machines]
         for name in known:

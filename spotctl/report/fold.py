@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bidbrain.bidding.on_demand_cost import Rental
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control.billing import CostBreakdown, InstanceBill, cost_so_far, instance_bills
@@ -67,7 +67,7 @@ def list_evictions(state: State) -> Iterator[Eviction]:
         members = state.instances_of(allocation.name)
         warned = [member.warned_at for member in members if member.warned_at is not None]
         if warned:
-            taken = sum(member.end is End.EVICTED for member in members)
+            taken = sum(member.end is EndReason.EVICTED for member in members)
             yield Eviction(min(warned), allocation.market, taken)
 
 

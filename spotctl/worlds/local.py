@@ -12,7 +12,7 @@ from math import ceil
 from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
 from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.lifecycle import InstanceState
@@ -170,7 +170,9 @@ def end_dead_machines(
             continue
         before = taken_at is not None and name in recorded and seen[name] < taken_at
         if report.standing is not InstanceStatus.ENDED or before:
-            market.end_instance(name, seen[name], End.RELEASED if name in released else End.FAILED)
+            market.end_instance(
+                name, seen[name], EndReason.RELEASED if name in released else EndReason.FAILED
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, TypeVar
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.state import State
@@ -98,7 +98,7 @@ def _required_time(at: Instant | None) -> Instant:
     return at
 
 
-def _required_reason(end: End | None) -> End:
+def _required_reason(end: EndReason | None) -> EndReason:
     if end is None:
         raise ValueError("an instance is reported as ended without a reason")
     return end

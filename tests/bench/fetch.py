@@ -23,7 +23,7 @@ import boto3
 
 from pricing_data.feeds.aws.client import AwsSettings
 from pricing_data.feeds.aws.feed import AwsFeed
-from pricing_data.feeds.aws.spot_prices import KEPT_S, PAGE_ROWS, PRODUCTS
+from pricing_data.feeds.aws.spot_prices import PAGE_ROWS, PRODUCTS, RETENTION_S
 from pricing_data.feeds.base import PartKind
 from pricing_data.feeds.fetch import fetch_all
 from pricing_data.store.store import PriceStore
@@ -79,7 +79,7 @@ def _over_regions(address: str, rows: int) -> None:
 def _bare(address: str) -> int:
     client = boto3.client("ec2", region_name=REGIONS[0], endpoint_url=address)
     pages = client.get_paginator("describe_spot_price_history").paginate(
-        StartTime=dt.datetime.fromtimestamp(END - KEPT_S, dt.UTC),
+        StartTime=dt.datetime.fromtimestamp(END - RETENTION_S, dt.UTC),
         EndTime=dt.datetime.fromtimestamp(END, dt.UTC),
         ProductDescriptions=list(PRODUCTS),
         PaginationConfig={"PageSize": PAGE_ROWS},

@@ -18,7 +18,7 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.local import LocalHost
 from agileml.protocol.events import Setup
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import BadRequest, CapacityUnavailable, InstanceNotFound
@@ -229,7 +229,7 @@ def test_what_we_end_stays_listed_with_when_it_ran(bench: Bench) -> None:
             assert (report.standing, report.ended_at, report.end) == (
                 InstanceStatus.ENDED,
                 START + 300,
-                End.RELEASED,
+                EndReason.RELEASED,
             )
         assert reports[first].running_at == START + BOOT_S
         assert reports[second].running_at is None, "it ended while it was pending"
@@ -269,7 +269,7 @@ def test_a_warning_precedes_the_end_by_the_notice_of_the_rules(bench: Bench) -> 
     last = bench.reports(SPIKE_S + NOTICE_S - 1)
     assert {report.standing for report in last.values()} == {InstanceStatus.RUNNING}
     for report in bench.reports(SPIKE_S + NOTICE_S).values():
-        assert (report.ended_at, report.end) == (START + SPIKE_S + NOTICE_S, End.EVICTED)
+        assert (report.ended_at, report.end) == (START + SPIKE_S + NOTICE_S, EndReason.EVICTED)
 
 
 def test_a_notice_is_never_taken_back(bench: Bench) -> None:
@@ -281,7 +281,7 @@ def test_a_notice_is_never_taken_back(bench: Bench) -> None:
     assert bench.notices() == notices
     bench.end(names[:1])
     assert bench.notices() == notices
-    assert bench.reports(SPIKE_S + NOTICE_S)[names[1]].end is End.EVICTED
+    assert bench.reports(SPIKE_S + NOTICE_S)[names[1]].end is EndReason.EVICTED
     assert bench.notices() == notices
 
 
@@ -291,7 +291,7 @@ def test_a_warning_may_come_before_the_instance_runs(bench: Bench) -> None:
     assert bench.only(SPIKE_S).standing is InstanceStatus.PENDING
     assert len(bench.notices()) == 1
     assert bench.only(SPIKE_S + BOOT_S).running_at == START + SPIKE_S + BOOT_S // 2
-    assert bench.only(SPIKE_S + NOTICE_S).end is End.EVICTED
+    assert bench.only(SPIKE_S + NOTICE_S).end is EndReason.EVICTED
 
 
 def test_on_demand_machines_are_neither_priced_by_bid_nor_warned(bench: Bench) -> None:
@@ -307,7 +307,11 @@ def test_what_dies_by_itself_has_failed_and_is_not_evicted_later(bench: Bench) -
     assert bench.reports(500)[dead].standing is InstanceStatus.RUNNING
     bench.dies(dead)
     report = bench.reports(500)[dead]
-    assert (report.standing, report.ended_at, report.end) == (InstanceStatus.ENDED, START + 500, End.FAILED)
+    assert (report.standing, report.ended_at, report.end) == (
+        InstanceStatus.ENDED,
+        START + 500,
+        EndReason.FAILED,
+    )
     assert bench.reports(SPIKE_S)[dead] == report
     assert [notice.instance for notice in bench.notices()] == [alive]
 

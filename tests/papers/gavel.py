@@ -10,8 +10,8 @@ The factor of least attained service hangs on where the measured jobs are: above
 agnostic twin is full its queue grows for weeks; before that it shows little more than what rates are worth.
 A simulation ends with its last measured job, and jobs keep coming until then, as in the published code: the
 longest of them take months under the agnostic twin, and an empty queue would help it alone. Shares that a
-max-min policy leaves over are given out (``Filled``) for both twins. Prices are those of the reference cases;
-costs of the other experiments are not shown, as every policy keeps all workers busy.
+max-min policy leaves over are given out (``FillUnused``) for both twins. Prices are those of the reference
+cases; costs of the other experiments are not shown, as every policy keeps all workers busy.
 
 Source: Narayanan 5.7.3 and 5.7.5.
 """
@@ -30,7 +30,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.cluster.policies.base import Filled, Policy
+from bidbrain.cluster.policies.base import FillUnused, Policy
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Packing
 from bidbrain.cluster.policies.cost import MaxThroughput, PerDollar, Total
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
@@ -48,8 +48,8 @@ from tests.papers.protocols.curves import picture
 from tests.papers.protocols.saturation import saturation
 from tests.papers.protocols.sharing import V100, Table, drawn, priced, table
 
-LAS: Final = Filled(LeastAttainedService())
-FAIR: Final = Filled(FinishTimeFairness())
+LAS: Final = FillUnused(LeastAttainedService())
+FAIR: Final = FillUnused(FinishTimeFairness())
 COST_RATE: Final = 0.4
 """Jobs per hour for 36 workers of each type, like all rates here; the dissertation's high loads are 5.6 with
 single workers and 2.6 with multiple."""
@@ -145,8 +145,8 @@ BY_FAIRNESS: Final[Mapping[str, Entry]] = {
 BY_MAKESPAN: Final[Mapping[str, Entry]] = {
     "fifo, agnostic": always(Agnostic(Fifo(), V100)),
     "gandiva": GANDIVA,
-    "types": always(Filled(Makespan())),
-    "types, sharing": always(Filled(Makespan()), pairs=True),
+    "types": always(FillUnused(Makespan())),
+    "types, sharing": always(FillUnused(Makespan()), pairs=True),
 }
 BY_COST: Final[Mapping[str, Entry]] = {
     "most throughput": always(MaxThroughput(), promises=False),

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from bidbrain.arrays import Floats
 from bidbrain.relocation.egress import EgressPrices, TransferLoad
-from bidbrain.relocation.oracle_path import Journey, Moving, Options, follow_prices, mean_cost, stay_put
+from bidbrain.relocation.oracle_path import Journey, MovePolicy, Options, follow_prices, mean_cost, stay_put
 from pricing_data.catalogue import bundled_egress
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import Market
@@ -53,7 +53,7 @@ _AWS_GPUS: Final = {
     "p3.16xlarge": ("v100", 8),
 }
 _GRID: Final = np.arange(FIRST, LAST, HOUR_S)
-MOVING: Final = Moving(
+MOVING: Final = MovePolicy(
     TransferLoad(size_gb=0.5, gb_per_s=0.05, restart_s=Seconds(600)),
     EgressPrices(bundled_egress()),
     lasts_s=DAY_S,

@@ -33,7 +33,7 @@ from bidbrain.eviction.price.price_crossing import FittedPriceCrossing, PriceCro
 from bidbrain.model import Limits, ReliableMachines, ScalingModel
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.mttf import typical_mttf_s
-from bidbrain.strategies.price_only import OnDemand, Standard
+from bidbrain.strategies.price_only import OnDemand, StandardBidding
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.catalogue import Catalogue
@@ -241,8 +241,8 @@ def strategies(cores: float, mttf_s: float) -> tuple[Strategy, ...]:
     sizes = tuple(share * cores for share in SIZES)
     return (
         OnDemand(cores, name=ON_DEMAND),
-        Standard(cores, checkpoints, STANDARD),
-        Standard(cores, ELASTIC, AGILE, uses_reliable=True),
+        StandardBidding(cores, checkpoints, STANDARD),
+        StandardBidding(cores, ELASTIC, AGILE, uses_reliable=True),
         BidBrain(BRAIN, checkpoints, sizes),
         BidBrain(PROTEUS, ELASTIC, sizes),
     )

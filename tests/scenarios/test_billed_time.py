@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from agileml.node.hosts.nominal_time import lapses_at
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant, format_instant
 from spotctl.control import entries as e
 from spotctl.report.fold import build_account, work_possible
@@ -155,7 +155,7 @@ def test_unattended_machines_end_when_their_price_says_and_a_relaunch_buys_none_
         (down,) = job.all(e.ControllerDown)
         ended = [entry for entry in job.all(e.InstancesEnded) if entry.at < down.until]
         assert {name for entry in ended for name in entry.instances} >= taken
-        assert {entry.end for entry in ended} == {End.EVICTED}
+        assert {entry.end for entry in ended} == {EndReason.EVICTED}
         assert {entry.allocation for entry in job.all(e.Acquire)} == bought
         assert down.over_at is not None
         check_truth(job)
@@ -242,7 +242,7 @@ def check_the_lease(job: Product, lapsed_at: float, lived: dict[str, float]) -> 
     assert down.lapsed_at == int(lapsed_at)
     instances = job.run.fold_state().instances
     for name, ended in lived.items():
-        assert (instances[name].ended_at, instances[name].end) == (int(ended), End.FAILED)
+        assert (instances[name].ended_at, instances[name].end) == (int(ended), EndReason.FAILED)
     assert "ended themselves" in job.command("logs", "scenario").stdout
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from spotctl.control import entries as e
 from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, Step
 from tests.scenarios.support.product import CLOCKS, STALENESS, Product, product
@@ -71,7 +71,7 @@ def test_an_eviction_while_spotctl_is_down_is_billed_as_it_was(tmp_path: Path, u
         final = job.end()
         (down,) = job.all(e.ControllerDown)
         assert down.at < START + 2400 < START + 2520 < down.until
-        (gone,) = [ended for ended in job.all(e.InstancesEnded) if ended.end is End.EVICTED]
+        (gone,) = [ended for ended in job.all(e.InstancesEnded) if ended.end is EndReason.EVICTED]
         assert (gone.at, len(gone.instances)) == (START + 2520, eviction.machines)
         assert (final["state"], final["clocks"]) == ("done", CLOCKS)
         assert (final["failures"], final["cost"]["refunded"]) == (eviction.machines, eviction.refunded)
@@ -94,7 +94,7 @@ def test_a_reliable_machine_on_spot_that_is_taken_costs_what_came_after_the_chec
         assert (first.market.zone, first.market.instance_type) == (FIRST, "c4.xlarge")
         assert first.bid == 0.209, "the list price"
         (taken,) = [ended for ended in job.all(e.InstancesEnded) if "r1-1" in ended.instances]
-        assert (taken.at, taken.end) == (START + 1920, End.EVICTED)
+        assert (taken.at, taken.end) == (START + 1920, EndReason.EVICTED)
         assert second.market.zone == SECOND, "the first zone is dearer than on demand"
         assert (final["state"], final["exit_code"], final["clocks"]) == ("done", 0, CLOCKS), job.chatter
         assert final["restarts"] == 1

@@ -216,7 +216,7 @@ class Maximize:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FillUnused:
     """Gives what ``policy`` leaves unused to the jobs that make most of it: no job loses.
 
     A policy that considers only the worst off may leave workers idle that could help the others. Maximises

@@ -25,7 +25,7 @@ from bidbrain.cluster.policies.linear_program import ShareProgram
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Method, Optimum, Unsolvable
 
-Rising: TypeAlias = Callable[[float], tuple[Floats, Floats]]
+RisingFloors: TypeAlias = Callable[[float], tuple[Floats, Floats]]
 """Maps t to everybody's floor (n,) and its slope."""
 
 _CLOSE: Final = 1e-12
@@ -76,7 +76,7 @@ def most_throughput(problem: ShareProblem, open_to: Flags | None = None) -> Floa
 
 def raise_floors(
     problem: ShareProblem,
-    rising: Rising,
+    rising: RisingFloors,
     told_apart_by: tuple[Floats, ...],
     start: float,
     most: float,

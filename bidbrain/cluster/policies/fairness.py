@@ -20,7 +20,7 @@ from bidbrain.cluster.policies.base import (
     list_unrunnable,
     runnable_jobs,
 )
-from bidbrain.cluster.policies.bisection import RaisedFloors, Rising, most_throughput, raise_floors
+from bidbrain.cluster.policies.bisection import RaisedFloors, RisingFloors, most_throughput, raise_floors
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 
 _STEEP: Final = 1e3
@@ -103,7 +103,7 @@ class FinishTimeFairness:
         return Answer(self._shares_at_rest(problem, floors, raised), -raised.t, list_unrunnable(problem))
 
     @staticmethod
-    def _shares_at_rest(problem: ShareProblem, floors: Rising, raised: RaisedFloors) -> Shares:
+    def _shares_at_rest(problem: ShareProblem, floors: RisingFloors, raised: RaisedFloors) -> Shares:
         """Returns shares at rest.
 
         Where a job is old and nearly done, rho is no worse without any share for it, as far as a solver can

@@ -36,14 +36,16 @@ After ``_MOST_STEPS`` programs, or if more is lost, every job is a class of its 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Best:
+class WeightedOptimum:
     """Holds ``shares``, and what they are worth: together, or per dollar."""
 
     shares: Shares
     value: float
 
 
-def most_worth(problem: ShareProblem, worth: Floats, floor: Floats, *, per_dollar: bool = False) -> Best:
+def most_worth(
+    problem: ShareProblem, worth: Floats, floor: Floats, *, per_dollar: bool = False
+) -> WeightedOptimum:
     """Returns the shares that are worth most.
 
     ``worth`` and ``floor`` (n,). Raises Unsolvable for floors too high.
@@ -86,7 +88,7 @@ def _solve_merged(
     group: Floats,
     promised: Flags,
     per_dollar: bool,
-) -> tuple[Best, Indices, Floats]:
+) -> tuple[WeightedOptimum, Indices, Floats]:
     """Solves with classes of mean worth.
 
     Returns the optimum, the class of each job, and what a worker of each type costs then, (k,). ``promised``
@@ -100,14 +102,18 @@ def _solve_merged(
     of, count, types = program.classes.of, len(program.classes.size), len(problem.cluster.types)
     if not per_dollar:
         best = program.solve_program(Method.DUAL)
-        return Best(program.read_shares(best.x), best.value + apart), of, best.duals[count : count + types]
+        return (
+            WeightedOptimum(program.read_shares(best.x), best.value + apart),
+            of,
+            best.duals[count : count + types],
+        )
     columns = np.arange(len(program.cost))
     entries = (np.zeros(len(columns), np.int64), columns, program.cost)
     (paid,) = program.add_rows(entries, 1.0, 1.0, scaled=False)
     (size,) = program.add_variables(1, apart, 0.0, np.inf)
     best = solve(program.scaled_by(int(size)), Method.DUAL)
     prices = best.duals[count : count + types] + best.duals[paid] * problem.cluster.cost
-    return Best(program.read_shares(best.x / best.x[size]), best.value), of, prices
+    return WeightedOptimum(program.read_shares(best.x / best.x[size]), best.value), of, prices
 
 
 def pick_mixes(problem: ShareProblem, worth: Floats, floor: Floats, prices: Floats) -> tuple[Flags, Flags]:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bidbrain.cluster.policies.base import Filled, Policy
+from bidbrain.cluster.policies.base import FillUnused, Policy
 from bidbrain.cluster.policies.baselines import Agnostic, AlloX, Isolated, Packing
 from bidbrain.cluster.policies.cost import MakespanWithin, MaxThroughput, PerDollar, PerJob, Total
 from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttainedService, Makespan
@@ -111,13 +111,13 @@ _OFFERED: Final = (
     PolicyEntry(
         "makespan",
         "all jobs done as early as can be, what is left over goes where it does most",
-        lambda _: Filled(Makespan()),
+        lambda _: FillUnused(Makespan()),
         {},
     ),
     PolicyEntry(
         "las",
         "least attained service: weighted max-min fairness, what is left over goes where it does most",
-        lambda _: Filled(LeastAttainedService()),
+        lambda _: FillUnused(LeastAttainedService()),
         {},
     ),
     PolicyEntry(
@@ -129,7 +129,7 @@ _OFFERED: Final = (
     PolicyEntry(
         "finish-time-fairness",
         "nobody ends much later than alone on an equal part of the machines (Themis)",
-        lambda _: Filled(FinishTimeFairness()),
+        lambda _: FillUnused(FinishTimeFairness()),
         {},
     ),
     PolicyEntry(

@@ -16,7 +16,7 @@ from bidbrain.eviction.capacity.vectorized_curves import CurveSurvivals
 from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import Instant, Seconds
 
-NOTHING = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
+NO_EVIDENCE = Evidence(Seconds(0.0), Seconds(0.0), "nothing is known of this market")
 
 
 class CurveModel(Protocol):
@@ -62,13 +62,13 @@ class FittedCurves:
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
         """See ``FittedMarkets.evidence``."""
         known = self.market_curve(market)
-        return NOTHING if known is None else known.evidence
+        return NO_EVIDENCE if known is None else known.evidence
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
         """See ``Estimates.beta``."""
         known = self.market_curve(market)
         if known is None:
-            return Beta(1.0, 0.0, 1.0, NOTHING)
+            return Beta(1.0, 0.0, 1.0, NO_EVIDENCE)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, known.evidence)
         hazard = known.curve.hazard_between(known.at_age(age_s), horizon_s)

@@ -28,7 +28,7 @@ SOURCE: Final = "aws DescribeSpotPriceHistory"
 PAGE_ROWS: Final = 1000
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _DAY_S: Final = 24 * HOUR_S
-KEPT_S: Final = 90 * _DAY_S
+RETENTION_S: Final = 90 * _DAY_S
 """AWS keeps no older prices."""
 SPAN_S: Final = 7 * _DAY_S
 """A busy region has some 100 000 rows a week: an interrupt loses minutes of fetching at most."""
@@ -48,7 +48,7 @@ def price_pages(
     price row.
     """
     until, reading = now(), PartReading(part)
-    oldest = until - KEPT_S
+    oldest = until - RETENTION_S
     # Never before what AWS keeps, and never after now, even with a clock that went back.
     begin = oldest if since is None else min(max(since - OVERLAP_S, oldest), until)
     while True:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bidbrain.model import Observation
-from bidbrain.performance.speed_fit import SURE
+from bidbrain.performance.speed_fit import STANDARD_ERRORS_95
 from bidbrain.performance.throughput_completion import Source, ThroughputEstimate
 from spotctl.control.bidding import observe_whole_market
 from spotctl.control.estimation import prior_scaling
@@ -27,7 +27,7 @@ def estimate_throughputs(state: State) -> Mapping[str, ThroughputEstimate]:
     return {
         kind: ThroughputEstimate(
             speed.value,
-            (speed.high - speed.low) / (2 * SURE * speed.value),
+            (speed.high - speed.low) / (2 * STANDARD_ERRORS_95 * speed.value),
             Source.MEASURED if kind in seen else Source.CATALOGUE,
         )
         for kind, speed in known.fit_speeds().items()

@@ -12,10 +12,10 @@ import pytest
 from bidbrain.backtest.engine import run_batch
 from bidbrain.backtest.job import DRAIN_S, Accounting
 from bidbrain.backtest.price_tape import NEVER, PriceTape
-from bidbrain.backtest.run import Backtested, backtest
+from bidbrain.backtest.run import BacktestResult, backtest
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.price_only import Failover, OnDemand, Standard
+from bidbrain.strategies.price_only import Failover, OnDemand, StandardBidding
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from bidbrain.strategies.tierml import TierML
@@ -26,8 +26,8 @@ from tests.bidbrain.backtest.scene import LASTS_S, MARKETS, NOW, Scene, scene
 CHECKPOINTS = Checkpointing(Seconds(1800), 0.1, Seconds(120))
 STRATEGIES: Sequence[Strategy] = (
     OnDemand(32.0),
-    Standard(32.0, CHECKPOINTS, "standard"),
-    Standard(32.0, ELASTIC, "standard-agileml", uses_reliable=True),
+    StandardBidding(32.0, CHECKPOINTS, "standard"),
+    StandardBidding(32.0, ELASTIC, "standard-agileml", uses_reliable=True),
     Failover(32.0, CHECKPOINTS),
     TierML(32.0),
     BidBrain("bidbrain-checkpoints", CHECKPOINTS),
@@ -36,7 +36,7 @@ STRATEGIES: Sequence[Strategy] = (
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 
 
-def ran(of: Scene, strategy: Strategy) -> Backtested:
+def ran(of: Scene, strategy: Strategy) -> BacktestResult:
     return backtest(strategy, of.setting, of.job, of.tape, lambda _: of.tables, of.starts)
 
 
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_had_nothing_is_paid() -> None:
     of = scene(0, jobs=2)
     dear = {m: Series(np.array([NOW - HOUR_S]), np.array([5.0])) for m in MARKETS}
     tape = PriceTape.from_history(PriceHistory.from_series(dear), MARKETS, NOW, Instant(NOW + LASTS_S))
-    found = ran(replace(of, tape=tape), Standard(32.0, CHECKPOINTS, "standard"))
+    found = ran(replace(of, tape=tape), StandardBidding(32.0, CHECKPOINTS, "standard"))
     assert np.isinf(found.outcomes.finish_s).all()
     assert (found.outcomes.cost == 0).all()
 
@@ -129,7 +129,7 @@ def test_an_eviction_costs_a_checkpointed_job_its_unsaved_work() -> None:
         m: Series(np.append(s.times, [NOW + spike_s, NOW + spike_s + 600]), np.append(s.prices, [9.0, 0.04]))
         for m, s in calm.items()
     }
-    strategy = Standard(32.0, CHECKPOINTS, "standard")
+    strategy = StandardBidding(32.0, CHECKPOINTS, "standard")
     times = []
     for series in (calm, struck):
         tape = PriceTape.from_history(PriceHistory.from_series(series), MARKETS, NOW, Instant(NOW + LASTS_S))

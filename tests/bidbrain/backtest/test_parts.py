@@ -18,7 +18,7 @@ from bidbrain.backtest.run import backtest
 from bidbrain.backtest.terminations import EndedAllocations
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.strategies.price_only import OnDemand
-from pricing_data.model.billing import End, settle
+from pricing_data.model.billing import EndReason, settle
 from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
@@ -111,7 +111,7 @@ def test_bills_are_the_ledgers_to_the_micro_dollar(seed: int, rules: object, on_
     for i in range(size):
         price = UsdPerHour(round(float(listed[ended.market[i]]), 6))
         prices = price if on_demand else of.series(MARKETS[ended.market[i]])
-        kind = End.EVICTED if evicted[i] else End.RELEASED
+        kind = EndReason.EVICTED if evicted[i] else EndReason.RELEASED
         charges = settle(rules, prices, Instant(int(begins[i])), Instant(int(ends[i])), kind)
         assert bills.amount[i] == ended.count[i] * sum(charge.amount for charge in charges)
         assert bills.refunded[i] == ended.count[i] * sum(charge.refunded for charge in charges)

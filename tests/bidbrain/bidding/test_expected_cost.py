@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.bidding.expected_cost import expected_charge, expected_refund
-from pricing_data.model.billing import Charge, End, settle
+from pricing_data.model.billing import Charge, EndReason, settle
 from pricing_data.model.market import MarketRules, Refund
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE, RULES
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -69,7 +69,7 @@ class Case:
         for life in self.lives:
             provider_s = min(life, self.rules.max_lifetime_s or life)
             ends_s = min(provider_s, self.age_s + self.horizon_s)
-            kind = End.EVICTED if provider_s < self.age_s + self.horizon_s else End.RELEASED
+            kind = EndReason.EVICTED if provider_s < self.age_s + self.horizon_s else EndReason.RELEASED
             yield settle(self.rules, PRICE, START, Instant(START + ends_s), kind)
 
     def mean(self, counted: Callable[[Charge], float]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.cluster.policies.base import Answer, Filled, Policy
+from bidbrain.cluster.policies.base import Answer, FillUnused, Policy
 from bidbrain.cluster.policies.baselines import Agnostic, Packing
 from bidbrain.cluster.policies.cost import PerDollar
 from bidbrain.cluster.policies.fairness import LeastAttainedService
@@ -27,7 +27,7 @@ from pricing_data.model.units import HOUR_S
 KINDS = JobKinds(np.array([[1.0, 4.0], [2.0, 3.0], [1.0, 3.0]]), np.array([1, 1, 2]), np.full((3, 3, 2), 0.9))
 CLUSTER = ClusterCapacity(("slow", "fast"), np.array([3.0, 2.0]), np.array([1.0, 3.0]))
 SETTING = SimulationSetup(CLUSTER, replace(KINDS, together=None), round_s=100.0, switch_s=5.0)
-LAS = Filled(LeastAttainedService())
+LAS = FillUnused(LeastAttainedService())
 
 
 def trace(kind: list[int], steps: list[float], arrival_s: list[float], slo_s: float = np.inf) -> Trace:

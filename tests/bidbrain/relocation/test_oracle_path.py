@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.relocation.egress import EgressPrices, TransferLoad
-from bidbrain.relocation.oracle_path import Moving, Options, follow_prices, stay_put
+from bidbrain.relocation.oracle_path import MovePolicy, Options, follow_prices, stay_put
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Seconds
 
 HERE = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 THERE = Market("aws", "us-east-1", "us-east-1b", "p3.2xlarge")
 HOUR = float(HOUR_S)
-FREE = Moving(
+FREE = MovePolicy(
     TransferLoad(0.0, 1.0, Seconds(0)), EgressPrices({("aws", "zone"): 0.0}), lasts_s=math.inf, margin=0
 )
 
 
-def moving(restart_s: float) -> Moving:
+def moving(restart_s: float) -> MovePolicy:
     """A gigabyte at a dollar, carried in no time to speak of."""
-    return Moving(
+    return MovePolicy(
         TransferLoad(1.0, 1e9, Seconds(restart_s)),
         EgressPrices({("aws", "zone"): 1.0}),
         lasts_s=math.inf,

@@ -9,10 +9,10 @@ import pytest
 
 from bidbrain.bidding.decision_batch import DecisionBatch, MarketSetup
 from bidbrain.bidding.observation_batch import ObservationBatch
-from bidbrain.bidding.steady_state_cost import UNKNOWN_PER_S, fresh_rates
+from bidbrain.bidding.steady_state_cost import UNKNOWN_LOSSES_PER_S, fresh_rates
 from bidbrain.model import Action, Holding, Limits, Observation, Offer, ReliableMachines, ScalingModel
 from bidbrain.strategies.auto import Auto
-from bidbrain.strategies.base import NOTHING
+from bidbrain.strategies.base import NO_REQUEST
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.reliable_tier import Restart
 from pricing_data.model.market import Market, MarketRules
@@ -101,7 +101,7 @@ def test_near_the_end_of_the_work_nothing_more_is_bought() -> None:
 def test_a_market_that_nobody_watched_is_no_reason_to_wait() -> None:
     unknown = replace(seen(offers=(offer(XLARGE, 0.05),)), evictions=Told(unknown=frozenset({XLARGE})))
     assert AUTO.decide(unknown).action is Action.ACQUIRE
-    assert fresh_rates(*arrays(unknown)).losses[0, 0] == pytest.approx(UNKNOWN_PER_S, rel=0.03)
+    assert fresh_rates(*arrays(unknown)).losses[0, 0] == pytest.approx(UNKNOWN_LOSSES_PER_S, rel=0.03)
 
 
 def test_refunds_of_the_first_hour_make_a_restless_market_cheaper() -> None:
@@ -143,13 +143,13 @@ def placed(beta: float, *, price: float = 0.05, is_open: bool = True) -> tuple[i
 
 def test_the_model_is_kept_on_spot_where_that_is_cheaper_losses_included() -> None:
     assert placed(0.05) == (0, False)
-    assert placed(0.999) == (NOTHING, False), "begun again all the time"
-    assert placed(0.05, price=0.19) == (NOTHING, False), "hardly cheaper"
+    assert placed(0.999) == (NO_REQUEST, False), "begun again all the time"
+    assert placed(0.05, price=0.19) == (NO_REQUEST, False), "hardly cheaper"
 
 
 def test_it_waits_for_a_market_that_refused_and_pays_nothing_meanwhile() -> None:
-    assert placed(0.05, is_open=False) == (NOTHING, True)
-    assert placed(0.05, price=0.19, is_open=False) == (NOTHING, False)
+    assert placed(0.05, is_open=False) == (NO_REQUEST, True)
+    assert placed(0.05, price=0.19, is_open=False) == (NO_REQUEST, False)
 
 
 def test_a_loss_costs_the_work_since_the_checkpoint_again() -> None:

@@ -14,8 +14,8 @@ from bidbrain.bidding.decision_batch import MarketSetup
 from bidbrain.bidding.observation_batch import ObservationBatch
 from bidbrain.eviction.price.price_crossing import PriceCrossing
 from bidbrain.model import Action, Observation, ScalingModel
-from bidbrain.strategies.base import NOTHING, Strategy
-from bidbrain.strategies.price_only import Failover, OnDemand, Standard
+from bidbrain.strategies.base import NO_REQUEST, Strategy
+from bidbrain.strategies.price_only import Failover, OnDemand, StandardBidding
 from bidbrain.strategies.proteus import BidBrain
 from bidbrain.strategies.recovery import ELASTIC, Checkpointing
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
@@ -23,7 +23,7 @@ from tests.bidbrain.backtest.scene import MARKETS, NOW, scene
 from tests.bidbrain.build import DOUBLE, XLARGE, holding, observe, offer
 
 CHECKPOINTS = Checkpointing.at_youngs_interval(cost_s=120, mttf_s=6 * HOUR_S, restart_s=60)
-STANDARD = Standard(16.0, CHECKPOINTS, "standard")
+STANDARD = StandardBidding(16.0, CHECKPOINTS, "standard")
 
 
 # ---- by hand --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_live_it_decides_as_in_a_batch(observation: Observation, strategy: Strat
     settled = bool(strategy.needs_nothing(single.setting, single.at.held)[0])
     if strategy.name != "proteus-in-sizes":  # live it tries every count
         decision = strategy.decide(observation)
-        if asked.market[0] == NOTHING or settled:
+        if asked.market[0] == NO_REQUEST or settled:
             assert decision.action is Action.HOLD
         else:
             market = single.setting.markets[asked.market[0]]
@@ -153,7 +153,7 @@ def test_live_it_decides_as_in_a_batch(observation: Observation, strategy: Strat
             assert (decision.bid is None) == np.isinf(asked.bid[0])
             assert decision.bid in (None, asked.bid[0])
     if settled:
-        assert asked.market[0] == NOTHING, "settled footprints ask for nothing"
+        assert asked.market[0] == NO_REQUEST, "settled footprints ask for nothing"
     for place, held in enumerate(observation.footprint):
         stays = bool(strategy.choose_renewals(single.setting, single.at, np.array([place]))[0])
         live = strategy.renew_or_terminate(observation, held.id).action
@@ -168,5 +168,5 @@ def test_limits_on_cores_hold_for_machines_of_any_size() -> None:
     limits = replace(observation.limits, max_cores=40.0, max_per_allocation=64)
     setting: MarketSetup = replace(single.setting, limits=limits)
     asked = BidBrain("sized", ELASTIC, sizes=(8.0, 64.0)).choose_requests(setting, single.at)
-    assert asked.market[0] != NOTHING
+    assert asked.market[0] != NO_REQUEST
     assert asked.count[0] * setting.cores[asked.market[0]] == 24, "16 of 40 cores are held"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pricing_data.errors import TraceError
 from pricing_data.formats.large_csv import LARGE, LargeTable, read_table
-from pricing_data.formats.traces import HOLDS, Recording, price_rows, sort_markets
+from pricing_data.formats.traces import COLUMN_TYPES, Recording, price_rows, sort_markets
 from pricing_data.model.market import Market
 from tests.pricing_data.formats.test_recorded_traces import PRICE_FILES
 
@@ -46,7 +46,7 @@ def _read(path: Path, large: int) -> Recording | str:
     """What is in the file, or what is said of it. ``large``: bytes from which on pandas may read it."""
     name = str(path)
     try:
-        return sort_markets(price_rows(read_table(path, name, HOLDS, large), name)).pick_markets(None)
+        return sort_markets(price_rows(read_table(path, name, COLUMN_TYPES, large), name)).pick_markets(None)
     except TraceError as error:
         return str(error)
 
@@ -94,7 +94,7 @@ def test_a_choice_of_markets_is_the_same_before_and_after_sorting_out(
         return market.instance_type == "m4.xlarge"
 
     def picked(early: bool) -> Recording | str:
-        table = read_table(path, str(path), HOLDS, large=0)
+        table = read_table(path, str(path), COLUMN_TYPES, large=0)
         try:
             return sort_markets(price_rows(table, str(path), only=only if early else None)).pick_markets(only)
         except TraceError as error:
@@ -162,7 +162,7 @@ def test_a_field_too_many_and_one_too_few_are_found_wherever_they_are(
 def test_what_is_not_plain_is_read_by_line(row: str, plain: bool, tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(f"{HEADER}\n{row}", newline="")
-    assert isinstance(read_table(path, str(path), HOLDS, large=0), LargeTable) is plain
+    assert isinstance(read_table(path, str(path), COLUMN_TYPES, large=0), LargeTable) is plain
     assert _agree(path)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pricing_data.model.billing import Charge, End, billed_s, settle, settle_on_demand
+from pricing_data.model.billing import Charge, EndReason, billed_s, settle, settle_on_demand
 from pricing_data.model.market import MarketRules, Series
 from pricing_data.model.rules import AWS, AWS_2016, AWS_2016_PAYING_BIDS, AZURE, GCP, RULES
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
@@ -35,20 +35,20 @@ RISING = steps((0, 0.10), (30 * MINUTE, 0.20), (90 * MINUTE, 0.30))
 @pytest.mark.parametrize(
     ("end", "kind", "amounts", "given_back"),
     [
-        (130 * MINUTE, End.RELEASED, [100_000, 200_000, 300_000], 0),
-        (130 * MINUTE, End.FAILED, [100_000, 200_000, 300_000], 0),
-        (130 * MINUTE, End.EVICTED, [100_000, 200_000, 0], 300_000),
-        (1, End.RELEASED, [100_000], 0),
-        (10 * MINUTE, End.EVICTED, [0], 100_000),
-        (HOUR_S, End.RELEASED, [100_000], 0),
-        (HOUR_S, End.EVICTED, [100_000], 0),  # the hour was used whole; the free one had not begun
-        (HOUR_S + 1, End.EVICTED, [100_000, 0], 200_000),
-        (0, End.EVICTED, [], 0),
-        (-5, End.EVICTED, [], 0),  # evicted while pending
+        (130 * MINUTE, EndReason.RELEASED, [100_000, 200_000, 300_000], 0),
+        (130 * MINUTE, EndReason.FAILED, [100_000, 200_000, 300_000], 0),
+        (130 * MINUTE, EndReason.EVICTED, [100_000, 200_000, 0], 300_000),
+        (1, EndReason.RELEASED, [100_000], 0),
+        (10 * MINUTE, EndReason.EVICTED, [0], 100_000),
+        (HOUR_S, EndReason.RELEASED, [100_000], 0),
+        (HOUR_S, EndReason.EVICTED, [100_000], 0),  # the hour was used whole; the free one had not begun
+        (HOUR_S + 1, EndReason.EVICTED, [100_000, 0], 200_000),
+        (0, EndReason.EVICTED, [], 0),
+        (-5, EndReason.EVICTED, [], 0),  # evicted while pending
     ],
 )
 def test_aws_2016_charges_started_hours_and_gives_the_evicted_one_back(
-    end: int, kind: End, amounts: list[int], given_back: int
+    end: int, kind: EndReason, amounts: list[int], given_back: int
 ) -> None:
     charges = settle(AWS_2016, RISING, Instant(0), Instant(end), kind)
     assert [charge.amount for charge in charges] == amounts
@@ -64,7 +64,7 @@ def test_a_running_instance_owes_its_hour_when_it_starts(now: int, amounts: list
 
 
 def test_a_later_price_change_leaves_the_hour_alone_under_aws_2016() -> None:
-    charges = settle(AWS_2016, steps((0, 0.1), (1, 99.0)), Instant(0), Instant(HOUR_S), End.RELEASED)
+    charges = settle(AWS_2016, steps((0, 0.1), (1, 99.0)), Instant(0), Instant(HOUR_S), EndReason.RELEASED)
     assert net(charges) == 100_000
 
 
@@ -74,29 +74,29 @@ HALF = steps((0, 0.36), (30 * MINUTE, 0.72))
 @pytest.mark.parametrize(
     ("rules", "end", "kind", "owed", "given_back"),
     [
-        (AWS, HOUR_S, End.RELEASED, 540_000, 0),
-        (AWS, 30, End.RELEASED, 6_000, 0),  # 60 s at least
-        (AWS, 61, End.RELEASED, 6_100, 0),
-        (AWS, HOUR_S - 1, End.EVICTED, 0, 539_800),
-        (AWS, HOUR_S, End.EVICTED, 540_000, 0),
-        (AWS, HOUR_S + 10, End.EVICTED, 542_000, 0),
-        (AWS, 10 * MINUTE, End.FAILED, 60_000, 0),
-        (GCP, 59, End.EVICTED, 0, 6_000),
-        (GCP, 60, End.EVICTED, 6_000, 0),
-        (GCP, 59, End.RELEASED, 6_000, 0),
-        (AZURE, 10, End.EVICTED, 1_000, 0),
-        (AZURE, 30 * MINUTE + 10, End.RELEASED, 182_000, 0),
+        (AWS, HOUR_S, EndReason.RELEASED, 540_000, 0),
+        (AWS, 30, EndReason.RELEASED, 6_000, 0),  # 60 s at least
+        (AWS, 61, EndReason.RELEASED, 6_100, 0),
+        (AWS, HOUR_S - 1, EndReason.EVICTED, 0, 539_800),
+        (AWS, HOUR_S, EndReason.EVICTED, 540_000, 0),
+        (AWS, HOUR_S + 10, EndReason.EVICTED, 542_000, 0),
+        (AWS, 10 * MINUTE, EndReason.FAILED, 60_000, 0),
+        (GCP, 59, EndReason.EVICTED, 0, 6_000),
+        (GCP, 60, EndReason.EVICTED, 6_000, 0),
+        (GCP, 59, EndReason.RELEASED, 6_000, 0),
+        (AZURE, 10, EndReason.EVICTED, 1_000, 0),
+        (AZURE, 30 * MINUTE + 10, EndReason.RELEASED, 182_000, 0),
     ],
 )
 def test_per_second_rules_by_hand(
-    rules: MarketRules, end: int, kind: End, owed: int, given_back: int
+    rules: MarketRules, end: int, kind: EndReason, owed: int, given_back: int
 ) -> None:
     charges = settle(rules, HALF, Instant(0), Instant(end), kind)
     assert (net(charges), refunded(charges)) == (owed, given_back)
 
 
 def test_the_minimum_is_charged_at_the_price_the_instance_last_saw() -> None:
-    charges = settle(AWS, steps((0, 0.36), (30, 99.0)), Instant(0), Instant(30), End.RELEASED)
+    charges = settle(AWS, steps((0, 0.36), (30, 99.0)), Instant(0), Instant(30), EndReason.RELEASED)
     assert net(charges) == 6_000
 
 
@@ -108,28 +108,30 @@ def test_on_demand_is_billed_by_started_hours_then_and_by_seconds_now() -> None:
 
 
 def test_half_a_micro_dollar_is_rounded_up_and_never_through_a_float() -> None:
-    assert net(settle(AZURE, UsdPerHour(0.0018), Instant(0), Instant(1), End.RELEASED)) == 1
-    assert net(settle(AZURE, UsdPerHour(0.0018), Instant(0), Instant(3), End.RELEASED)) == 2
-    assert net(settle(AWS_2016, UsdPerHour(1e-7), Instant(0), Instant(3), End.RELEASED)) == 0
-    assert net(settle(AWS_2016, UsdPerHour(1.0000005), Instant(0), Instant(3), End.RELEASED)) == 1_000_001
+    assert net(settle(AZURE, UsdPerHour(0.0018), Instant(0), Instant(1), EndReason.RELEASED)) == 1
+    assert net(settle(AZURE, UsdPerHour(0.0018), Instant(0), Instant(3), EndReason.RELEASED)) == 2
+    assert net(settle(AWS_2016, UsdPerHour(1e-7), Instant(0), Instant(3), EndReason.RELEASED)) == 0
+    assert (
+        net(settle(AWS_2016, UsdPerHour(1.0000005), Instant(0), Instant(3), EndReason.RELEASED)) == 1_000_001
+    )
 
 
 def test_the_price_must_be_known_at_the_start_and_some_end_be_given() -> None:
     with pytest.raises(ValueError, match="series begins later"):
-        settle(AWS, steps((100, 0.1)), Instant(0), Instant(50), End.RELEASED)
+        settle(AWS, steps((100, 0.1)), Instant(0), Instant(50), EndReason.RELEASED)
     with pytest.raises(ValueError, match="give end or now"):
         settle(AWS, UsdPerHour(0.1), Instant(0), None, None)
 
 
 def test_where_bids_are_paid_the_price_does_not_matter() -> None:
     end, bid = Instant(130 * MINUTE), UsdPerHour(0.25)
-    charges = settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, End.EVICTED, bid=bid)
+    charges = settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, EndReason.EVICTED, bid=bid)
     assert [charge.amount for charge in charges] == [250_000, 250_000, 0]
-    assert settle(AWS_2016, RISING, Instant(0), end, End.EVICTED, bid=bid) == settle(
-        AWS_2016, RISING, Instant(0), end, End.EVICTED
+    assert settle(AWS_2016, RISING, Instant(0), end, EndReason.EVICTED, bid=bid) == settle(
+        AWS_2016, RISING, Instant(0), end, EndReason.EVICTED
     )
     with pytest.raises(ValueError, match="give the bid"):
-        settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, End.EVICTED)
+        settle(AWS_2016_PAYING_BIDS, RISING, Instant(0), end, EndReason.EVICTED)
     assert net(settle_on_demand(AWS_2016_PAYING_BIDS, UsdPerHour(0.4), Instant(0), Instant(1))) == 400_000
 
 
@@ -142,14 +144,14 @@ _SERIES = st.lists(
 ).map(lambda rows: steps((-1, 0.05), *sorted(rows)))
 _RULES = st.sampled_from(list(RULES.values()))
 _MOMENTS = st.integers(0, 4 * HOUR_S).map(Instant)
-_KINDS = st.sampled_from(End)
+_KINDS = st.sampled_from(EndReason)
 modest = settings(max_examples=60, deadline=None)
 
 
 @given(_RULES, _SERIES, _MOMENTS, _MOMENTS, _KINDS)
 @modest
 def test_rows_tile_the_billed_time_and_nothing_is_negative(
-    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: End
+    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: EndReason
 ) -> None:
     charges = settle(rules, prices, start, end, kind)
     assert bool(charges) == (end > start)
@@ -165,13 +167,13 @@ def test_rows_tile_the_billed_time_and_nothing_is_negative(
 @given(_RULES, _SERIES, _MOMENTS, _MOMENTS, _KINDS)
 @modest
 def test_a_refund_needs_an_eviction_and_only_moves_money(
-    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: End
+    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: EndReason
 ) -> None:
     charges = settle(rules, prices, start, end, kind)
-    released = settle(rules, prices, start, end, End.RELEASED)
+    released = settle(rules, prices, start, end, EndReason.RELEASED)
     assert refunded(released) == 0
     assert net(charges) + refunded(charges) == net(released)
-    assert kind is End.EVICTED or refunded(charges) == 0
+    assert kind is EndReason.EVICTED or refunded(charges) == 0
     assert all(charge.refunded == 0 for charge in charges[:-1])
 
 
@@ -186,15 +188,15 @@ def test_running_longer_never_costs_less(
     )
     # Once the minimum is used up; within it, the price may fall while the seconds are topped up.
     assume(shorter - start >= rules.minimum_s or rules.quantum_s == HOUR_S)
-    assert net(settle(rules, prices, start, shorter, End.RELEASED)) <= net(
-        settle(rules, prices, start, longer, End.RELEASED)
+    assert net(settle(rules, prices, start, shorter, EndReason.RELEASED)) <= net(
+        settle(rules, prices, start, longer, EndReason.RELEASED)
     )
 
 
 @given(_RULES, _SERIES, _MOMENTS, _MOMENTS, _KINDS)
 @modest
 def test_prices_from_the_end_on_change_nothing(
-    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: End
+    rules: MarketRules, prices: Series, start: Instant, end: Instant, kind: EndReason
 ) -> None:
     known = int(np.searchsorted(prices.times, end, side="left"))
     past = Series(prices.times[:known], prices.prices[:known])
@@ -208,9 +210,10 @@ def test_a_run_splits_at_its_hours(
 ) -> None:
     middle = Instant(start + hours * HOUR_S)
     end = Instant(middle + rest_s)
-    whole = settle(rules, prices, start, end, End.RELEASED)
+    whole = settle(rules, prices, start, end, EndReason.RELEASED)
     first, second = (
-        settle(rules, prices, begin, until, End.RELEASED) for begin, until in ((start, middle), (middle, end))
+        settle(rules, prices, begin, until, EndReason.RELEASED)
+        for begin, until in ((start, middle), (middle, end))
     )
     assert whole == first + second
 
@@ -226,7 +229,7 @@ def test_per_second_billing_agrees_with_counting_seconds(prices: Series, start: 
     expected = [
         int((total * 1_000_000 / HOUR_S).quantize(Decimal(1), ROUND_HALF_UP)) for total in by_hour.values()
     ]
-    charges = settle(AWS, prices, start, Instant(start + run_s), End.RELEASED)
+    charges = settle(AWS, prices, start, Instant(start + run_s), EndReason.RELEASED)
     assert [charge.amount for charge in charges] == expected
 
 

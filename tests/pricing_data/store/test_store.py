@@ -27,7 +27,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.quality import Flaw, UnreadableRow
 from pricing_data.model.market import InstanceType, Market
 from pricing_data.model.units import Instant, Seconds, UsdPerHour, parse_instant
-from pricing_data.store.frames import ROWS
+from pricing_data.store.frames import EXPORT_COLUMNS
 from pricing_data.store.store import AddedRows, PriceStore
 
 MAY = parse_instant("2016-05-31T23:00:00Z")
@@ -196,12 +196,12 @@ def test_types_and_rates_are_replaced_by_later_observations(tmp_path: Path) -> N
 
 def test_frames_have_the_columns_that_are_promised(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
-    assert tuple(store.frame().columns) == ROWS
+    assert tuple(store.frame().columns) == EXPORT_COLUMNS
     assert len(store.frame([EAST])) == 0
     store.add_prices(batch((MAY, 0.03), (MAY + 60, NAN), observed=MAY + 70))
     store.add_prices(batch((MAY, 0.03), market=WEST))
     frame = store.frame([EAST], since=Instant(MAY))
-    assert tuple(frame.columns) == ROWS
+    assert tuple(frame.columns) == EXPORT_COLUMNS
     kinds = {"time_utc": "datetime64[s, UTC]", "price_usd_hour": "float64", "approximate": "bool"}
     assert {column: str(frame[column].dtype) for column in kinds} == kinds
     assert frame["time_utc"].astype("int64").tolist() == [MAY, MAY + 60]

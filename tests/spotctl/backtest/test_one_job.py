@@ -18,7 +18,7 @@ from bidbrain.eviction.scalar_adapter import ScalarAdapter
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.registry import LIVE
 from pricing_data.formats.traces import read_trace
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations, Spells
 from pricing_data.model.market import Market, MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
@@ -81,7 +81,7 @@ def check(of: RunSpec, trace: PriceHistory, capacity: Observations = UNLIMITED) 
     ends = {}
     for instance in state.instances.values():
         if not state.is_reliable(instance):
-            ends[instance.allocation] = (instance.ended_at, instance.end is End.EVICTED)
+            ends[instance.allocation] = (instance.ended_at, instance.end is EndReason.EVICTED)
     assert list(ends.values()) == list(zip(ran.ended.end, ran.ended.evicted, strict=True))
     renewed = [x for x in entries if isinstance(x, e.Decided) and x.decision.action is Action.RENEW]
     assert len(renewed) == ran.renewals[0]

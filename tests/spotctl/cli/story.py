@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bidbrain.model import Action, Decision, Limits, ScalingModel
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market, PriceHistory, Series
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
@@ -71,13 +71,13 @@ def entries() -> tuple[e.Entry, ...]:
         e.EvictionWarned(at(32), four, at(34)),
         e.TellWarning(at(32), four, at(34)),
         *(e.SafeToKill(at(33), name) for name in four[:3]),
-        e.InstancesEnded(at(34), four, End.EVICTED),
+        e.InstancesEnded(at(34), four, EndReason.EVICTED),
         e.RolledBack(at(34), 11, 1),
         e.StageEntered(at(35), 1),
         e.Progressed(at(50), 40, 40),
         e.TrainingFinished(at(51), 40, "/models/movies"),
         e.Release(at(51), ("r1-0",), "the job is over"),
-        e.InstancesEnded(at(52), ("r1-0",), End.RELEASED),
+        e.InstancesEnded(at(52), ("r1-0",), EndReason.RELEASED),
         e.Close(at(52), e.RunOutcome.DONE, 0, "the work is done"),
     )
 

@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 
 from bidbrain.cluster.lease import Lease
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
@@ -97,7 +97,9 @@ class RandomWorld:
             case e.Acquire():
                 self._request(command)
             case e.Release():
-                self._after(self._delay(0, 5), lambda at: self._end(at, command.instances, End.RELEASED))
+                self._after(
+                    self._delay(0, 5), lambda at: self._end(at, command.instances, EndReason.RELEASED)
+                )
             case e.WakeAt():
                 self._alarm = command.when
                 self._at(command.when, self._wake)
@@ -197,10 +199,10 @@ class RandomWorld:
         if taken:
             self._warned.update(taken)
             ends_at = Instant(at + self._terms.rules.notice_s)
-            self._at(ends_at, lambda at: self._end(at, taken, End.EVICTED))
+            self._at(ends_at, lambda at: self._end(at, taken, EndReason.EVICTED))
             yield e.EvictionWarned(at, taken, ends_at)
 
-    def _end(self, at: Instant, names: Sequence[str], end: End) -> Iterator[e.Fact]:
+    def _end(self, at: Instant, names: Sequence[str], end: EndReason) -> Iterator[e.Fact]:
         gone = tuple(name for name in names if name not in self.ended)
         self.ended.update(gone)
         if gone:
@@ -337,17 +339,17 @@ class RandomWorld:
     def _consequences(self, at: Instant) -> Iterator[e.Fact]:
         match self._fault:
             case Fault.TRANSIENT_DIES:
-                yield from self._end(at, self._some(self._live(reliable=False)), End.FAILED)
+                yield from self._end(at, self._some(self._live(reliable=False)), EndReason.FAILED)
             case Fault.ALLOCATION_DIES:
                 for name in self._some(self._live(reliable=False)):
-                    yield from self._end(at, self._granted[name.rpartition("-")[0]], End.FAILED)
+                    yield from self._end(at, self._granted[name.rpartition("-")[0]], EndReason.FAILED)
             case Fault.RELIABLE_DIES:
-                yield from self._end(at, self._some(self._live(reliable=True)), End.FAILED)
+                yield from self._end(at, self._some(self._live(reliable=True)), EndReason.FAILED)
             case Fault.RELIABLE_DIE:
                 victims = self._some(self._live(reliable=True))
                 if victims or self.fault_struck:
                     self._after(self._delay(100, 1200), self._strike, since=at)
-                yield from self._end(at, victims, End.FAILED)
+                yield from self._end(at, victims, EndReason.FAILED)
             case Fault.MACHINE_HANGS:
                 for name in self._some(self._live(reliable=False)):
                     yield e.MachineGivenUp(at, name)

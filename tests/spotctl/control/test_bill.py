@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.billing import cost_so_far
@@ -34,7 +34,7 @@ def recomputed(state: State, trace: PriceHistory) -> tuple[int, int, int]:
             last_hour = instance.ended_at < opens + HOUR_S
             if reliable:
                 on_demand += hour
-            elif instance.end is End.EVICTED and last_hour:
+            elif instance.end is EndReason.EVICTED and last_hour:
                 refunded += hour
             else:
                 spot += hour
@@ -57,7 +57,7 @@ def test_an_hour_is_only_refunded_to_the_evicted() -> None:
     assert any(cost_so_far(state).refunded > 0 for state in states)
     for state in states:
         for bill in build_account(state).bills:
-            if bill.instance.end is not End.EVICTED:
+            if bill.instance.end is not EndReason.EVICTED:
                 assert bill.refunded == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
@@ -34,9 +34,9 @@ def test_requests_without_an_answer_may_not_have_been_heard() -> None:
 def test_nor_releases_of_machines_that_live() -> None:
     asked = (RELIABLE_ASKED, SPOT_ASKED, *GRANTED, RELEASED)
     assert pending(*asked) == (RELEASED,)
-    one = e.InstancesEnded(START, ("s1-1",), End.RELEASED)
+    one = e.InstancesEnded(START, ("s1-1",), EndReason.RELEASED)
     assert pending(*asked, one) == (RELEASED,)
-    other = e.InstancesEnded(START, ("s1-2",), End.EVICTED)
+    other = e.InstancesEnded(START, ("s1-2",), EndReason.EVICTED)
     assert pending(*asked, one, other) == ()
 
 

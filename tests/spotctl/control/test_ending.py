@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import entries as e
 from spotctl.control.run_spec import SAVE_WITHIN_S
@@ -26,7 +26,7 @@ def ended(core: Core) -> e.Close:
     for name in [a.name for a in core.state.allocations.values() if a.awaits_answer]:
         said += core.tell(e.Refused(core.state.now, name, "CapacityUnavailable", "no machines"))
     live = tuple(instance.name for instance in core.state.live_instances())
-    said += core.tell(e.InstancesEnded(core.state.now, live, End.RELEASED))
+    said += core.tell(e.InstancesEnded(core.state.now, live, EndReason.RELEASED))
     (closed,) = only(e.Close, said)
     assert isinstance(closed, e.Close)
     return closed

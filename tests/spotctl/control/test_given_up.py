@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from spotctl.control import entries as e
@@ -22,7 +22,7 @@ def hangs(core: Core, name: str, at_s: int = HANGS_S) -> list[e.Command]:
 
 
 def released(core: Core, name: str, at_s: int = HANGS_S) -> list[e.Command]:
-    return core.tell(e.InstancesEnded(after(at_s), (name,), End.RELEASED))
+    return core.tell(e.InstancesEnded(after(at_s), (name,), EndReason.RELEASED))
 
 
 @pytest.mark.parametrize("rules", [AWS, AWS_2016], ids=lambda rules: rules.name)
@@ -59,7 +59,7 @@ def test_one_that_its_cloud_takes_anyway_is_left_to_it_and_nobody_waits_for_it()
 
 def test_what_has_ended_meanwhile_is_not_given_up_any_more() -> None:
     core = Core(terms(AWS)).training().with_spot()
-    core.tell(e.InstancesEnded(after(HANGS_S), ("s1-2",), End.FAILED))
+    core.tell(e.InstancesEnded(after(HANGS_S), ("s1-2",), EndReason.FAILED))
     assert not only(e.Release, hangs(core, "s1-2", HANGS_S + 1))
     assert core.state.recovery.failures == 1
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.model import Action
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import MarketRules, PriceHistory
 from pricing_data.model.rules import AWS, AWS_2016, GCP
 from pricing_data.model.units import HOUR_S, Instant
@@ -127,7 +127,7 @@ def test_a_market_that_became_dear_is_left_even_where_prices_evict_nobody() -> N
     ]
     assert kept, "the dear markets were never bought: this shows nothing"
     for allocation in kept:
-        assert {i.end for i in state.instances_of(allocation.name)} == {End.RELEASED}
+        assert {i.end for i in state.instances_of(allocation.name)} == {EndReason.RELEASED}
         ended = [i.ended_at for i in state.instances_of(allocation.name) if i.ended_at is not None]
         assert max(ended) <= allocation.requested_at + 2 * HOUR_S
     decided = [entry.decision.action for entry in entries if isinstance(entry, e.Decided)]

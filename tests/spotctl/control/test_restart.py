@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from bidbrain.strategies.reliable_tier import MOST_TAKEN
-from pricing_data.model.billing import End
+from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS
+from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds
 from spotctl.cli.format.event_text import describe_entry
@@ -43,7 +43,7 @@ def kept_at(core: Core, clock: int, at_s: int = 200) -> Core:
 
 
 def dies(core: Core, name: str, at_s: int) -> list[e.Command]:
-    return core.tell(e.InstancesEnded(after(at_s), (name,), End.FAILED))
+    return core.tell(e.InstancesEnded(after(at_s), (name,), EndReason.FAILED))
 
 
 def emptied(core: Core, at_s: int) -> list[e.Command]:
@@ -52,7 +52,7 @@ def emptied(core: Core, at_s: int) -> list[e.Command]:
     for allocation in [a for a in core.state.allocations.values() if a.awaits_answer]:
         said += core.tell(e.Refused(after(at_s), allocation.name, "CapacityUnavailable", "no machines"))
     live = tuple(instance.name for instance in core.state.live_instances())
-    return said + (core.tell(e.InstancesEnded(after(at_s), live, End.RELEASED)) if live else [])
+    return said + (core.tell(e.InstancesEnded(after(at_s), live, EndReason.RELEASED)) if live else [])
 
 
 def back(core: Core, number: int, at_s: int, clock: int) -> list[e.Command]:
@@ -253,9 +253,9 @@ def test_those_that_come_further_go_on(said: str) -> None:
 
 def test_machines_that_the_provider_takes_are_no_fault_and_on_demand_follows_them_in_the_end() -> None:
     core = kept_at(Core(replace(keeping(), strategy="auto")).training(), 4)
-    for number in range(1, MOST_TAKEN + 3):
-        assert core.state.allocations[f"r{number}"].on_demand == (number > MOST_TAKEN + 1)
-        core.tell(e.InstancesEnded(after(LOST_S * number), (f"r{number}-1",), End.EVICTED))
+    for number in range(1, MAX_FAILED_RESTARTS + 3):
+        assert core.state.allocations[f"r{number}"].on_demand == (number > MAX_FAILED_RESTARTS + 1)
+        core.tell(e.InstancesEnded(after(LOST_S * number), (f"r{number}-1",), EndReason.EVICTED))
         assert core.state.phase is Phase.RESTARTING
         emptied(core, LOST_S * number + 1)
         back(core, number + 1, LOST_S * number + 2, 4)

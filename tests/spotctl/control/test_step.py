@@ -8,7 +8,7 @@ from functools import reduce
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
 from spotctl.control import entries as e
@@ -137,7 +137,7 @@ def test_a_reliable_machine_that_dies_before_the_training_began_ends_the_run(tol
     core.tell(e.Granted(START, "r1", ("r1-1",)))
     if told:
         core.tell(e.InstancesRunning(after(60), ("r1-1",)))
-    said = core.tell(e.InstancesEnded(after(70), ("r1-1",), End.FAILED))
+    said = core.tell(e.InstancesEnded(after(70), ("r1-1",), EndReason.FAILED))
     why = "the reliable machines were lost before the training began"
     assert said == [e.Close(after(70), e.RunOutcome.FAILED, 1, why)]
 
@@ -145,7 +145,7 @@ def test_a_reliable_machine_that_dies_before_the_training_began_ends_the_run(tol
 def test_one_of_two_is_enough_to_begin_with() -> None:
     core = Core(replace(terms(), reliable_count=2))
     core.tell(e.Granted(START, "r1", ("r1-1", "r1-2")))
-    core.tell(e.InstancesEnded(after(30), ("r1-1",), End.FAILED))
+    core.tell(e.InstancesEnded(after(30), ("r1-1",), EndReason.FAILED))
     core.tell(e.InstancesRunning(after(60), ("r1-2",)), e.MachineJoined(after(75), "r1-2"))
     assert core.state.phase is Phase.TRAINING
 
@@ -162,7 +162,7 @@ def of_two() -> Core:
 
 
 def test_one_of_two_is_told_as_lost_and_replaced() -> None:
-    said = of_two().tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    said = of_two().tell(e.InstancesEnded(after(300), ("r1-2",), EndReason.FAILED))
     (asked,) = (c for c in said if isinstance(c, e.Acquire) and c.reliable)
     assert (asked.allocation, asked.count, asked.bid) == ("r2", 1, None)
     assert only(e.TellLost, said) == [e.TellLost(after(300), ("r1-2",))]
@@ -171,7 +171,7 @@ def test_one_of_two_is_told_as_lost_and_replaced() -> None:
 
 def test_whether_it_can_go_on_the_training_says() -> None:
     core = of_two()
-    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), EndReason.FAILED))
     core.tell(e.TrainingFailed(after(303), "no copy is left"))
     assert core.state.phase is Phase.CLOSING
     assert core.state.ending.failure == "no copy is left"
@@ -179,8 +179,8 @@ def test_whether_it_can_go_on_the_training_says() -> None:
 
 def test_without_any_reliable_machine_the_run_is_over() -> None:
     core = of_two()
-    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
-    core.tell(e.InstancesEnded(after(310), ("r1-1",), End.FAILED))
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), EndReason.FAILED))
+    core.tell(e.InstancesEnded(after(310), ("r1-1",), EndReason.FAILED))
     assert (
         core.state.ending.failure == "the reliable machine r1-1 was lost with the only safe copy of the model"
     )
@@ -188,7 +188,7 @@ def test_without_any_reliable_machine_the_run_is_over() -> None:
 
 def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fails_nothing() -> None:
     core = of_two()
-    core.tell(e.InstancesEnded(after(300), ("r1-2",), End.FAILED))
+    core.tell(e.InstancesEnded(after(300), ("r1-2",), EndReason.FAILED))
     core.tell(e.Refused(after(301), "r2", "CapacityUnavailable", "no machines"))
     assert core.state.reliable_missing() == 1
     core.tell(e.PriceChanged(after(300 + REFUSED_REST_S - 1), MARKETS[0], UsdPerHour(0.036)))
@@ -198,7 +198,7 @@ def test_a_replacement_that_is_refused_is_asked_for_again_later_and_its_want_fai
     core.tell(e.Refused(after(302 + REFUSED_REST_S), "r3", "CapacityUnavailable", "no machines"))
     core.tell(e.TrainingFinished(after(1000), 60, "model.npz"))
     live = tuple(i.name for i in core.state.live_instances())
-    core.tell(e.InstancesEnded(after(1001), live, End.RELEASED))
+    core.tell(e.InstancesEnded(after(1001), live, EndReason.RELEASED))
     for allocation in [a for a in core.state.allocations.values() if a.awaits_answer]:
         core.tell(e.Refused(after(1002), allocation.name, "CapacityUnavailable", "no machines"))
     assert core.state.ending.closed is not None
@@ -243,7 +243,7 @@ def test_a_run_that_is_cancelled_just_before_it_trains_has_not_failed() -> None:
     core = Core(terms())
     core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
     assert only(e.Release, core.tell(e.Asked(after(70), e.UserRequest.CANCEL)))
-    core.tell(e.MachineJoined(after(70), "r1-1"), e.InstancesEnded(after(71), ("r1-1",), End.RELEASED))
+    core.tell(e.MachineJoined(after(70), "r1-1"), e.InstancesEnded(after(71), ("r1-1",), EndReason.RELEASED))
     core.tell(e.TrainingFailed(after(73), "no copy is left"))
     assert core.state.ending.closed is not None
     assert (core.state.ending.closed.outcome, core.state.ending.closed.exit_code) == (
@@ -260,7 +260,7 @@ def test_a_run_that_is_taken_down_says_what_became_of_its_model(saved: bool) -> 
     if saved:
         core.tell(e.TrainingFinished(after(100), 60, "model.npz"))
     core.tell(e.Asked(after(101), e.UserRequest.DOWN))
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), EndReason.RELEASED)))
     assert isinstance(closed, e.Close)
     assert ("was not saved" in closed.why, "had been saved" in closed.why) == (not saved, saved)
 
@@ -272,7 +272,7 @@ def test_what_is_taken_down_cannot_be_cancelled_any_more() -> None:
         core.tell(e.Refused(after(76), name, "CapacityUnavailable", "no machines"))
     core.tell(e.Asked(after(101), e.UserRequest.DOWN))
     assert only(e.TellStop, core.tell(e.Asked(after(101), e.UserRequest.CANCEL))) == []
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), End.RELEASED)))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(103), ("r1-1",), EndReason.RELEASED)))
     assert isinstance(closed, e.Close)
     assert closed.outcome is e.RunOutcome.TAKEN_DOWN
 
@@ -303,7 +303,7 @@ def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
     for name in [a.name for a in core.state.allocations.values() if a.awaits_answer]:
         core.tell(e.Refused(after(180), name, "CapacityUnavailable", "no machines"))
     live = tuple(i.name for i in core.state.live_instances())
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(181), live, End.RELEASED)))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(181), live, EndReason.RELEASED)))
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code, closed.why) == SPENT
 
@@ -316,7 +316,7 @@ def test_a_machine_that_never_becomes_ready_costs_the_budget_and_no_more(clocks:
     assert only(e.Release, core.tell(e.PriceChanged(after(60 + HOUR_S), MARKETS[0], UsdPerHour(0.041)))) == [
         e.Release(after(60 + HOUR_S), ("r1-1",), "the job is over")
     ]
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(61 + HOUR_S), ("r1-1",), End.RELEASED)))
+    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(61 + HOUR_S), ("r1-1",), EndReason.RELEASED)))
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code, closed.why) == SPENT
 
@@ -330,7 +330,9 @@ def test_a_command_whose_setup_never_ends_costs_the_budget_and_no_more() -> None
     assert only(e.Acquire, said) == []
     gone = [i.name for i in core.state.instances.values() if i.ends_at is None]
     assert gone == ["s1-1"]
-    (closed,) = only(e.Close, core.tell(e.InstancesEnded(after(2 * HOUR_S + 1), ("s1-1",), End.RELEASED)))
+    (closed,) = only(
+        e.Close, core.tell(e.InstancesEnded(after(2 * HOUR_S + 1), ("s1-1",), EndReason.RELEASED))
+    )
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code, closed.why) == SPENT
 
@@ -339,7 +341,7 @@ def test_a_command_whose_setup_never_ends_costs_the_budget_and_no_more() -> None
 def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, code: int) -> None:
     core, _ = finished(replace(terms(), deadline_s=Seconds(deadline_s)))
     names = tuple(core.state.instances)
-    (closed,) = core.tell(e.InstancesEnded(after(1001), names, End.RELEASED))
+    (closed,) = core.tell(e.InstancesEnded(after(1001), names, EndReason.RELEASED))
     assert isinstance(closed, e.Close)
     assert (closed.outcome, closed.exit_code) == (e.RunOutcome.DONE, code)
 

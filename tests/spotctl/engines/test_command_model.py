@@ -12,7 +12,7 @@ from msgspec import structs
 
 from bidbrain.model import Action, Limits
 from bidbrain.strategies.recovery import Checkpointing
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import entries as e
@@ -169,7 +169,7 @@ def test_cancelled_while_it_waits_for_its_first_machine() -> None:
 def test_over_any_market_it_is_done_and_one_machine_works_at_a_time(seed: int, saves: bool) -> None:
     state, entries = replay(of_command(saves=saves, clocks=30), random_trace(seed))
     assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (30, 0)
-    assert all(i.end in (End.EVICTED, End.RELEASED) for i in state.instances.values())
+    assert all(i.end in (EndReason.EVICTED, EndReason.RELEASED) for i in state.instances.values())
     progress = [entry for entry in entries if isinstance(entry, e.Progressed | e.RolledBack)]
     for before, now in pairwise(progress):
         at = before.clock if isinstance(before, e.Progressed) else before.to

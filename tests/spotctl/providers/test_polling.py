@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
@@ -100,7 +100,7 @@ def test_a_job_ends_on_a_cloud_that_is_slow_loses_answers_lags_and_names_machine
         polling.close()
     assert state.ending.closed is not None
     assert (state.ending.closed.exit_code, state.training.clock) == (0, 40)
-    assert any(instance.end is End.EVICTED for instance in state.instances.values())
+    assert any(instance.end is EndReason.EVICTED for instance in state.instances.values())
     assert all(name.startswith("i-") for name in state.instances)
     assert {report.standing for report in market.describe()} == {InstanceStatus.ENDED}
     granted = [
@@ -202,12 +202,12 @@ def test_what_has_ended_stays_ended() -> None:
     try:
         provider.terminate(_answer_of(provider).instances)
         until = time.monotonic() + 30
-        while {r.end for r in provider.describe()} != {End.RELEASED}:
+        while {r.end for r in provider.describe()} != {EndReason.RELEASED}:
             assert time.monotonic() < until
             time.sleep(0.005)
         looked = cloud.looks
         while cloud.looks < looked + 6:
-            assert {r.end for r in provider.describe()} == {End.RELEASED}
+            assert {r.end for r in provider.describe()} == {EndReason.RELEASED}
             time.sleep(0.001)
     finally:
         provider.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP, GCP_PREEMPTIBLE
 from pricing_data.model.units import Instant, UsdPerHour
@@ -51,7 +51,7 @@ def test_the_notice_is_as_long_as_the_rules_say(notice_s: int) -> None:
     notices = simulation.at(SPIKE_S).notices()
     assert {(n.at, n.ends_at) for n in notices} == {(START + SPIKE_S, START + SPIKE_S + notice_s)}
     (end,) = {(r.ended_at, r.end) for r in simulation.at(SPIKE_S + notice_s).describe()}
-    assert end == (START + SPIKE_S + notice_s, End.EVICTED)
+    assert end == (START + SPIKE_S + notice_s, EndReason.EVICTED)
 
 
 def test_at_the_maximum_lifetime_a_machine_is_warned_and_ended() -> None:
@@ -59,7 +59,7 @@ def test_at_the_maximum_lifetime_a_machine_is_warned_and_ended() -> None:
     simulation.provider.request(ORDER)
     ends_at = START + 60 + 86400
     assert {(n.at, n.ends_at) for n in simulation.at(86400 + 60).notices()} == {(ends_at - 30, ends_at)}
-    assert {(r.ended_at, r.end) for r in simulation.provider.describe()} == {(ends_at, End.EVICTED)}
+    assert {(r.ended_at, r.end) for r in simulation.provider.describe()} == {(ends_at, EndReason.EVICTED)}
     simulation.now = START
     assert simulation.provider.notices() == ()
 
@@ -68,7 +68,7 @@ def test_one_that_is_evicted_before_it_booted_never_ran() -> None:
     simulation = Simulation(replace(AWS_2016, notice_s=30))
     simulation.at(SPIKE_S - 10).request(ORDER)
     for report in simulation.at(SPIKE_S + 1000).describe():
-        assert (report.running_at, report.end) == (None, End.EVICTED)
+        assert (report.running_at, report.end) == (None, EndReason.EVICTED)
 
 
 def test_a_price_at_the_bid_is_granted_and_held() -> None:

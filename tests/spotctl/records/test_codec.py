@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.model import Action, Candidate, Decision
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, MicroUsd, UsdPerHour
 from spotctl.control import entries as e
@@ -59,7 +59,7 @@ BY_HINT = {
     "Market | None": st.none() | MARKET,
     "Decision": DECISIONS,
     "Terms": st.just(terms()),
-    "End": st.sampled_from(End),
+    "End": st.sampled_from(EndReason),
     "Ask": st.sampled_from(e.UserRequest),
     "Outcome": st.sampled_from(e.RunOutcome),
     "tuple[str, ...]": st.lists(st.text(max_size=5), max_size=4).map(tuple),

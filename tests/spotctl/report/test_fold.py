@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
 from spotctl.cli.format import output
 from spotctl.cli.views import end as endview
@@ -102,7 +102,7 @@ def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
             InstanceState.ENDED,
             running_at=Instant(RUN.terms.start + began),
             ended_at=Instant(RUN.terms.start + began + lasted),
-            end=End.RELEASED,
+            end=EndReason.RELEASED,
         )
         for number, (began, lasted) in enumerate(spans)
     }

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 from msgspec import structs
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import MicroUsd
 from spotctl.cli.views import report
 from spotctl.control import entries as e
@@ -107,7 +107,7 @@ def test_evictions_are_counted_once_however_long_machines_ran(by: Grouping) -> N
     state = long_run()
     runs = {"test/1": summary(state)}
     groups, whole = group_runs(runs, by), group_all(runs)
-    machines = sum(instance.end is End.EVICTED for instance in state.instances.values())
+    machines = sum(instance.end is EndReason.EVICTED for instance in state.instances.values())
     assert (whole.evictions, whole.evicted) == (state.recovery.evicted_allocations, machines)
     assert whole.evicted > whole.evictions > 2
     assert sum(group.evictions for group in groups) == whole.evictions

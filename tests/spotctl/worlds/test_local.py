@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from agileml.node.hosts.local import LocalHost
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
@@ -91,10 +91,10 @@ def test_machines_that_recorded_their_end_were_not_taken_later() -> None:
     ended["s4-1"] = ended["s1-1"]
     end_dead_machines(market, ended, {"s1-1", "s2-1", "s4-1"}, released={"s4-1"})
     assert [(report.ended_at, report.end) for report in market.describe()] == [
-        (START + 600, End.FAILED),
-        (START + 620, End.EVICTED),
-        (START + 620, End.EVICTED),
-        (START + 600, End.RELEASED),
+        (START + 600, EndReason.FAILED),
+        (START + 620, EndReason.EVICTED),
+        (START + 620, EndReason.EVICTED),
+        (START + 600, EndReason.RELEASED),
     ], "s3-1 has only files to go by"
 
 
@@ -122,7 +122,7 @@ def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> Non
     end_dead_machines(market, {"s1-1": Instant(START + 7000), "s2-1": Instant(START + 7000)})
     started = Instant(START + 60)
     assert market.describe() == (
-        Report("s1-1", "s1", InstanceStatus.ENDED, started, Instant(START + 7000), End.FAILED),
-        Report("s2-1", "s2", InstanceStatus.ENDED, started, Instant(START + 620), End.EVICTED),
+        Report("s1-1", "s1", InstanceStatus.ENDED, started, Instant(START + 7000), EndReason.FAILED),
+        Report("s2-1", "s2", InstanceStatus.ENDED, started, Instant(START + 620), EndReason.EVICTED),
         Report("s3-1", "s3", InstanceStatus.RUNNING, started),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.providers.base import InstanceStatus, Notice, Offering, Order, OrderAnswer, Report
@@ -52,7 +52,7 @@ def running(name: str, since_s: int = 60) -> Report:
     return Report(name, name.rpartition("-")[0], InstanceStatus.RUNNING, at(since_s))
 
 
-def ended(name: str, at_s: int, end: End = End.EVICTED) -> Report:
+def ended(name: str, at_s: int, end: EndReason = EndReason.EVICTED) -> Report:
     return Report(name, name.rpartition("-")[0], InstanceStatus.ENDED, at(60), at(at_s), end)
 
 
@@ -70,7 +70,7 @@ def test_each_thing_is_told_once(saying: Saying) -> None:
     assert watch.new_facts(saying) == (e.EvictionWarned(at(100), ("s1-1",), at(220)),)
     assert watch.new_facts(saying) == ()
     saying.reports = (ended("s1-1", 220),)
-    assert watch.new_facts(saying) == (e.InstancesEnded(at(220), ("s1-1",), End.EVICTED),)
+    assert watch.new_facts(saying) == (e.InstancesEnded(at(220), ("s1-1",), EndReason.EVICTED),)
     assert watch.new_facts(saying) == ()
 
 
@@ -97,7 +97,7 @@ def test_a_life_that_was_missed_is_told_in_its_order(saying: Saying) -> None:
 
 
 def test_at_one_moment_things_begin_before_they_are_warned_and_end(saying: Saying) -> None:
-    saying.reports = (ended("s1-1", 100, End.FAILED), running("s2-1", since_s=100))
+    saying.reports = (ended("s1-1", 100, EndReason.FAILED), running("s2-1", since_s=100))
     saying.warnings = (Notice("s2-1", "s2", at(100), at(220)),)
     facts = ProviderDiff().new_facts(saying)
     assert [type(fact) for fact in facts if fact.at == at(100)] == [
@@ -114,11 +114,11 @@ def test_machines_of_one_allocation_to_which_the_same_happens_are_told_together(
         e.InstancesRunning(at(60), ("s2-1",)),
         e.InstancesRunning(at(61), ("s1-3",)),
     )
-    saying.reports = (ended("s1-1", 90, End.FAILED), ended("s1-2", 90, End.RELEASED))
+    saying.reports = (ended("s1-1", 90, EndReason.FAILED), ended("s1-2", 90, EndReason.RELEASED))
     watch = ProviderDiff()
     assert {(fact.instances, fact.end) for fact in ends(watch.new_facts(saying))} == {
-        (("s1-1",), End.FAILED),
-        (("s1-2",), End.RELEASED),
+        (("s1-1",), EndReason.FAILED),
+        (("s1-2",), EndReason.RELEASED),
     }
 
 
@@ -157,7 +157,7 @@ def _by_instance(facts: Sequence[e.Entry]) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize(
     "report",
     [
-        Report("s1-1", "s1", InstanceStatus.ENDED, at(60), None, End.EVICTED),
+        Report("s1-1", "s1", InstanceStatus.ENDED, at(60), None, EndReason.EVICTED),
         Report("s1-1", "s1", InstanceStatus.ENDED, at(60), at(90), None),
     ],
 )

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from pricing_data.model.billing import End
+from pricing_data.model.billing import EndReason
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
@@ -192,7 +192,7 @@ def test_evictions_that_were_missed_come_at_their_times_and_are_effective_failur
         assert (victim.warned_at, victim.ended_at, victim.end) == (
             after(SPIKE_S),
             after(SPIKE_S + state.terms.rules.notice_s),
-            End.EVICTED,
+            EndReason.EVICTED,
         )
     assert state.recovery.failures == len(victims)
     lost = [name for entry in entries if isinstance(entry, e.TellLost) for name in entry.instances]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.cluster.policies.base import Filled
+from bidbrain.cluster.policies.base import FillUnused
 from bidbrain.cluster.policies.fairness import FinishTimeFairness
 from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 from tests.bidbrain.cluster.policies.problems import check
@@ -36,5 +36,5 @@ def test_the_answer_is_found_and_nobody_is_left_without(least: float) -> None:
         alone = jobs.isolated_s + jobs.steps / asked.isolated_throughput()
         rho = (jobs.age_s + jobs.steps / speed) / alone
         assert rho.max() <= answer.value * (1 + 2e-7), f"seed {seed}"
-        filled = Filled(FinishTimeFairness()).compute_shares(asked)
+        filled = FillUnused(FinishTimeFairness()).compute_shares(asked)
         assert (asked.throughput(filled.shares) >= speed * (1 - 1e-6)).all(), f"seed {seed}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.base import (
-    Filled,
+    FillUnused,
     LeastThroughput,
     Maximize,
     Policy,
@@ -30,7 +30,7 @@ from tests.bidbrain.cluster.policies.problems import check, levels, problems, un
 
 SHARING: dict[str, Policy] = {
     "las": LeastAttainedService(),
-    "las filled": Filled(LeastAttainedService()),
+    "las filled": FillUnused(LeastAttainedService()),
     "makespan": Makespan(),
     "finish-time fairness": FinishTimeFairness(),
     "fifo": Fifo(),
@@ -109,11 +109,11 @@ def test_nobody_is_worse_off_than_in_a_corner_of_their_own(problem: ShareProblem
         return
     least = (speed / fair_part(problem))[able].min()
     assert LeastAttainedService().compute_shares(problem).value >= least * (1 - CLOSE)
-    for most in (WaterFilling(), Filled(LeastAttainedService())):
+    for most in (WaterFilling(), FillUnused(LeastAttainedService())):
         shares = most.compute_shares(problem).shares
         assert (problem.throughput(shares) / fair_part(problem))[able].min() >= least * (1 - CLOSE)
     whole = replace(problem, any_size=True)
-    for policy in (Makespan(), Filled(Makespan())):
+    for policy in (Makespan(), FillUnused(Makespan())):
         assert policy.compute_shares(whole).value <= (
             whole.jobs.steps / whole.isolated_throughput()
         ).max() * (1 + CLOSE)
@@ -141,7 +141,7 @@ def test_one_type_in_many_guises_is_one_type(problem: ShareProblem) -> None:
     for policy in (
         LeastAttainedService(),
         Makespan(),
-        Filled(Makespan()),
+        FillUnused(Makespan()),
         FinishTimeFairness(),
         WaterFilling(),
         Hierarchical(),
@@ -177,7 +177,7 @@ def test_other_money_changes_no_share(problem: ShareProblem, factor: float) -> N
 @settings(max_examples=MANY, deadline=None)
 @given(problem=problems())
 def test_what_is_filled_up_takes_from_nobody(problem: ShareProblem) -> None:
-    plain, filled = (policy.compute_shares(problem).shares for policy in (Makespan(), Filled(Makespan())))
+    plain, filled = (policy.compute_shares(problem).shares for policy in (Makespan(), FillUnused(Makespan())))
     before, after = problem.throughput(plain), problem.throughput(filled)
     assert (after >= before * (1 - CLOSE) - CLOSE).all()
     assert (after / problem.equal_throughput()).sum() >= (before / problem.equal_throughput()).sum() * (

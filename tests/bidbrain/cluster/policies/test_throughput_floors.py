@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.base import (
-    Filled,
+    FillUnused,
     Floors,
     Maximize,
     Policy,
@@ -64,7 +64,7 @@ def crowds(draw: st.DrawFn) -> ShareProblem:
 
 @pytest.mark.parametrize(
     "policy",
-    [Makespan(), FinishTimeFairness(), Filled(Makespan()), PerDollar()],
+    [Makespan(), FinishTimeFairness(), FillUnused(Makespan()), PerDollar()],
     ids=lambda one: str(one)[:20],
 )
 @settings(max_examples=MANY, deadline=None)
@@ -76,7 +76,7 @@ def test_merged_is_as_good_as_one_by_one(policy: Policy, problem: ShareProblem) 
     if isinstance(policy, PerDollar) and merged.short:
         return  # Who gives where deadlines cannot all be kept is not unique, and so is what is left.
     assert merged.value == pytest.approx(apart.value, rel=EXACT)
-    if isinstance(policy, Filled):
+    if isinstance(policy, FillUnused):
         both = [(levels(problem, answer.shares)).sum() for answer in (merged, apart)]
         assert both[0] == pytest.approx(both[1], rel=1e-6)
 
