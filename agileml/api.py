@@ -229,8 +229,8 @@ def load_application(reference: str, arguments: Mapping[str, Any], kept: Path | 
     except (TypeError, ValueError) as error:
         raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {error}") from error
     except Exception as error:  # the author may raise anything
-        told = f"{_format_error(error)}{_format_location(error, ours=1)}"
-        raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {told}") from error
+        described = f"{_format_error(error)}{_format_location(error, ours=1)}"
+        raise ApplicationError(f"{reference} cannot be made from {dict(arguments)}: {described}") from error
     _check_parts(reference, made)
     return made
 

@@ -79,8 +79,8 @@ def measure_clock(
         text=True,
     ) as process:
         try:
-            told = json.dumps({**asdict(trial), "memory_bytes": memory_bytes})
-            answer, trouble = process.communicate(told, at_most_s)
+            request = json.dumps({**asdict(trial), "memory_bytes": memory_bytes})
+            answer, trouble = process.communicate(request, at_most_s)
         except subprocess.TimeoutExpired as error:
             raise ApplicationError(
                 f"measuring a clock takes more than {at_most_s:g} s, and was ended"

@@ -36,10 +36,10 @@ class Assignment:
     def __str__(self) -> str:
         needed = [f"{name} = {self.columns[name]}" for name in self.layout.needed]
         others = [name for name in self.columns if name not in self.layout.needed]
-        told = ", ".join(needed)
+        text = ", ".join(needed)
         if others:
-            told += f"; {len(others)} more: {_join_names(others)}"
-        return told + (f"; not used: {_join_names(self.unused)}" if self.unused else "")
+            text += f"; {len(others)} more: {_join_names(others)}"
+        return text + (f"; not used: {_join_names(self.unused)}" if self.unused else "")
 
 
 @dataclass(frozen=True, slots=True)

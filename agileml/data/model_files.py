@@ -18,8 +18,8 @@ def assemble_model(place: ObjectFolder, partitions: int) -> Matrix:
     """Returns the whole model, float32 (rows, columns). Raises OSError where a partition is missing."""
     parts = []
     for partition in range(partitions):
-        with place.open_for_reading(partition_file(partition)) as held:
-            parts.append(np.load(held, allow_pickle=False))
+        with place.open_for_reading(partition_file(partition)) as source:
+            parts.append(np.load(source, allow_pickle=False))
     model = np.empty((sum(len(part) for part in parts), parts[0].shape[1]), np.float32)
     for partition, part in enumerate(parts):
         model[partition::partitions] = part

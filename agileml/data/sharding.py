@@ -192,11 +192,11 @@ def _check_arrays(given: object, said_by: str) -> Arrays:
     return arrays
 
 
-def _as_array(given: object, told: str) -> npt.NDArray[Any]:
+def _as_array(given: object, complaint: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(given)
     except Exception as error:  # lists of unequal length, or a library's own that cannot be converted
-        raise ApplicationFault(f"{told} {type(error).__name__}: {error}; expected an array") from error
+        raise ApplicationFault(f"{complaint} {type(error).__name__}: {error}; expected an array") from error
 
 
 def _check_rows(rows: Rows, shape: Shape) -> None:
@@ -243,11 +243,11 @@ class _Spill:
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
         file = self._shard_file(number)
         if file.exists():
-            with file.open("rb") as held:
+            with file.open("rb") as source:
                 size = file.stat().st_size
-                while held.tell() < size:
+                while source.tell() < size:
                     for name, known in parts.items():
-                        known.append(_read_array(held, text=self._empty[name].dtype.hasobject))
+                        known.append(_read_array(source, text=self._empty[name].dtype.hasobject))
             file.unlink()
         return {name: np.concatenate(known) for name, known in parts.items()}
 
@@ -267,11 +267,11 @@ def _write_array(out: BinaryIO, values: npt.NDArray[Any]) -> None:
     np.save(out, np.frombuffer(b"".join(encoded), np.uint8))
 
 
-def _read_array(held: BinaryIO, *, text: bool) -> npt.NDArray[Any]:
-    first: npt.NDArray[Any] = np.load(held, allow_pickle=False)
+def _read_array(source: BinaryIO, *, text: bool) -> npt.NDArray[Any]:
+    first: npt.NDArray[Any] = np.load(source, allow_pickle=False)
     if not text:
         return first
-    data = np.load(held, allow_pickle=False).tobytes()
+    data = np.load(source, allow_pickle=False).tobytes()
     ends = np.cumsum(first)
     pieces = [data[end - size : end].decode() for size, end in zip(first, ends, strict=True)]
     return np.array(pieces, dtype=object)

@@ -31,8 +31,8 @@ class ShardReader:
     def __init__(self, place: str | Path) -> None:
         self._place = ObjectFolder(place)
         try:
-            with self._place.open_for_reading("shape.json") as held:
-                self.shape = Shape(*json.load(held))
+            with self._place.open_for_reading("shape.json") as source:
+                self.shape = Shape(*json.load(source))
         except FileNotFoundError as error:
             raise ApplicationError(f"{place} holds no cut input (no shape.json)") from error
 
@@ -41,15 +41,15 @@ class ShardReader:
 
     def read_rows(self, number: int) -> Rows:
         """Returns the model's rows that the shard reads, sorted and unique."""
-        with self._place.open_for_reading(f"rows-{number:05}.npy") as held:
-            rows: Rows = np.load(held, allow_pickle=False)
+        with self._place.open_for_reading(f"rows-{number:05}.npy") as source:
+            rows: Rows = np.load(source, allow_pickle=False)
         return rows
 
     def read_index(self) -> Arrays:
         return self._read_arrays("index.npz")
 
     def _read_arrays(self, name: str) -> Arrays:
-        with self._place.open_for_reading(name) as held, np.load(held, allow_pickle=False) as arrays:
+        with self._place.open_for_reading(name) as source, np.load(source, allow_pickle=False) as arrays:
             return dict(arrays)
 
 

@@ -147,9 +147,9 @@ class Table:
         try:
             yield
         except duckdb.Error as error:
-            told = _describe_error(str(error))
-            expected = f"; expected the columns {self.layout}" if told.startswith(", line ") else ""
-            raise ApplicationError(f"{file}{told}{expected}") from error
+            problem = _describe_error(str(error))
+            expected = f"; expected the columns {self.layout}" if problem.startswith(", line ") else ""
+            raise ApplicationError(f"{file}{problem}{expected}") from error
         except (OSError, ValueError, EOFError, BadZipFile, csv.Error) as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
 
@@ -183,15 +183,13 @@ class Table:
         return found.astype(np.int64) if whole else converted
 
     def _wrong_value(
-        self, file: str, first: int, name: str, kind: Kind, row: int, held: str | None
+        self, file: str, first: int, name: str, kind: Kind, row: int, written: str | None
     ) -> ApplicationError:
-        """Returns the error for a wrong value. ``held``: what is there, as far as it is known; from CSV it is
-        read again.
-        """
-        if held is None and detect_format(file) is FileFormat.CSV:
-            held = self._read_cell(file, name, first + row)
+        """Returns the error for a wrong value. ``written``: what is there, if known; CSV is read again."""
+        if written is None and detect_format(file) is FileFormat.CSV:
+            written = self._read_cell(file, name, first + row)
         where = f"{file}, row {first + row + 1}, column {name}"
-        return ApplicationError(f"{where}: found {held or 'nothing'}, expected {_EXPECTED[kind]}")
+        return ApplicationError(f"{where}: found {written or 'nothing'}, expected {_EXPECTED[kind]}")
 
     # ---- keys ----------------------------------------------------------------------------------
 

@@ -138,7 +138,9 @@ class DataEnd:
         self._name = name
         self._poller = poller
         self._keys = keys
-        self._lending = SharedMemoryLender() if keys is None and SharedMemoryLender.is_possible() else None
+        self._shared_memory = (
+            SharedMemoryLender() if keys is None and SharedMemoryLender.is_possible() else None
+        )
         self._peers: dict[str, zmq.Socket[bytes]] = {}
         self._opened = 0
         self._unsent: dict[Peer | str, list[Message]] = {}
@@ -155,11 +157,11 @@ class DataEnd:
     def flush(self) -> None:
         for place, messages in self._unsent.items():
             frames = encode_messages(messages)
-            if self._lending is not None:
+            if self._shared_memory is not None:
                 # What a server sends to another on its own becomes part of a model there.
                 kept = isinstance(place, Peer) and self._listener is not None
                 name = place.endpoint if isinstance(place, Peer) else place
-                frames = self._lending.lend_frames(name, frames, kept=kept)
+                frames = self._shared_memory.lend_frames(name, frames, kept=kept)
             if isinstance(place, Peer):
                 send_frames(self._socket_to(place), frames)
             elif self._listener is not None:
@@ -186,7 +188,7 @@ class DataEnd:
         """Returns messages in the order in which they were queued; none where what was lent with them is
         lost.
         """
-        found = frames if self._lending is None else self._lending.take_frames(sender, frames)
+        found = frames if self._shared_memory is None else self._shared_memory.take_frames(sender, frames)
         return [] if found is None else decode_messages(found)
 
     @property
@@ -198,8 +200,8 @@ class DataEnd:
         """Closes the sockets to servers that are not needed any more."""
         self.flush()
         for endpoint in self._peers.keys() - endpoints:
-            if self._lending is not None:
-                self._lending.drop_peer(endpoint)
+            if self._shared_memory is not None:
+                self._shared_memory.drop_peer(endpoint)
             socket = self._peers.pop(endpoint)
             self._poller.unregister(socket)
             socket.close()

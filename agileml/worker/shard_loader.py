@@ -14,7 +14,7 @@ from typing import Final
 from agileml.api import Arrays
 from agileml.worker.shard_cache import ShardCache
 
-_TELL_AFTER_S: Final = 1.0
+_REPORT_AFTER_S: Final = 1.0
 """While reading goes on, loaded shards are reported no more often than this."""
 
 
@@ -34,12 +34,12 @@ class ShardLoader:
         self._reading: tuple[int, Future[Arrays]] | None = None
         self.wake_fd, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        self._told: tuple[frozenset[int], bool] = (frozenset(), False)
-        self._tell_at = 0.0
+        self._reported: tuple[frozenset[int], bool] = (frozenset(), False)
+        self._report_at = 0.0
 
     def set_wanted(self, owned: Iterable[int], ahead: Iterable[int]) -> None:
         if self._reading is None:
-            self._tell_at = time.monotonic() + _TELL_AFTER_S
+            self._report_at = time.monotonic() + _REPORT_AFTER_S
         self._cache.set_wanted(owned, ahead)
         self._start_reading()
 
@@ -55,11 +55,13 @@ class ShardLoader:
             self._reading = None
             self._cache.add_shard(shard, future.result())
             self._start_reading()
-        held, full = self._cache.cached_shards, self._reading is None and self._cache.is_full
-        if (held, full) == self._told or (self._reading is not None and time.monotonic() < self._tell_at):
+        loaded, full = self._cache.cached_shards, self._reading is None and self._cache.is_full
+        if (loaded, full) == self._reported or (
+            self._reading is not None and time.monotonic() < self._report_at
+        ):
             return None
-        self._told, self._tell_at = (held, full), time.monotonic() + _TELL_AFTER_S
-        return tuple(sorted(held)), full
+        self._reported, self._report_at = (loaded, full), time.monotonic() + _REPORT_AFTER_S
+        return tuple(sorted(loaded)), full
 
     def get_shards(self, shards: Sequence[int]) -> list[Arrays]:
         """Returns these shards, read now where they are not in the cache."""

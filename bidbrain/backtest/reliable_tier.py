@@ -4,8 +4,8 @@
     warned      a decision is taken; nobody else is told, as the training cannot move what they keep
     ended       everything else is released, work goes back to the newest checkpoint, they are requested anew
 
-Mutable on purpose and private to the engine, as ``footprint_table.py``. After ``MOST_TAKEN`` restarts in a
-row that reached no newer checkpoint they are on demand (``spotctl.control.restart``).
+Mutable on purpose and private to the engine, as ``footprint_table.py``. After ``MAX_FAILED_RESTARTS``
+restarts in a row that reached no newer checkpoint they are on demand (``spotctl.control.restart``).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Rule 1: without a place for checkpoints nothing begins again: starting over from
 money, and only that user may decide so.
 Rule 2: training may begin again as long as it makes progress. ``MOST_IN_VAIN`` restarts in a row that reach
 no newer checkpoint count as a fault that no restart cures.
-Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MOST_TAKEN`` of them in a row
-that reached no newer checkpoint the next ones are on demand (``bidding.reliable_at``).
+Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MAX_FAILED_RESTARTS`` of them
+in a row that reached no newer checkpoint the next ones are on demand (``bidding.reliable_at``).
 
 A command has no reliable machine: its supervisor does the same among its machines, without the core.
 """

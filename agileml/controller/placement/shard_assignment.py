@@ -140,7 +140,7 @@ def give_orders(cluster: ClusterState) -> Result:
         if shard.owner in shards:
             shards[shard.owner].append(number)
     commands: list[Command] = []
-    told: dict[str, MachineRecord] = {}
+    updated: dict[str, MachineRecord] = {}
     for machine in cluster.machines.values():
         if machine.worker is None:
             continue
@@ -156,17 +156,19 @@ def give_orders(cluster: ClusterState) -> Result:
             preload=cluster.preloads.get(machine.name, ()) if last is None or anew else last.preload,
             delivered=tuple(_delivered_clocks(cluster, shards[machine.name])),
         )
-        # Machines that are not told keep their version, so a change for one costs the others no message.
+        # Machines without changes keep their version, so a change for one costs the others no message.
         if not _has_changes(machine, last, orders):
             continue
-        commands.append(replace(orders, version=cluster.version + len(told) + 1))
+        commands.append(replace(orders, version=cluster.version + len(updated) + 1))
         if not machine.took_part:
             commands.append(JoinedTraining(machine.name))
-        told[machine.name] = replace(machine, took_part=True, worker=replace(machine.worker, orders=orders))
+        updated[machine.name] = replace(
+            machine, took_part=True, worker=replace(machine.worker, orders=orders)
+        )
     return replace(
         cluster,
-        machines={**cluster.machines, **told},
-        version=cluster.version + len(told),
+        machines={**cluster.machines, **updated},
+        version=cluster.version + len(updated),
         orders_given=cluster.orders_given or cluster.all_served,
     ), tuple(commands)
 

@@ -31,14 +31,16 @@ def describe_last_death(machines: Path) -> str | None:
     ``machines``: the folder of the machines' folders. None where none was given up.
     """
     found = [
-        (log, told) for log in machines.glob("*/agent.log") if (told := _GAVE_UP.search(_read_tail(log)))
+        (log, given_up)
+        for log in machines.glob("*/agent.log")
+        if (given_up := _GAVE_UP.search(_read_tail(log)))
     ]
     if not found:
         return None
-    log, told = max(found, key=lambda pair: pair[0].stat().st_mtime)
-    error = find_last_error(_read_tail(log.with_name(f"{told[1]}.log")))
+    log, given_up = max(found, key=lambda pair: pair[0].stat().st_mtime)
+    error = find_last_error(_read_tail(log.with_name(f"{given_up[1]}.log")))
     because = "without saying why" if error is None else f"last of {error}"
-    return f"the {told[1]} of {log.parent.name} died {told[2]} times in a row, {because}"
+    return f"the {given_up[1]} of {log.parent.name} died {given_up[2]} times in a row, {because}"
 
 
 def find_last_error(log: str) -> str | None:

@@ -67,8 +67,8 @@ class _Role:
 class RoleAgent:
     """Starts and watches the roles of one machine.
 
-    ``held``: open files that every process of the machine is to hold. ``logs``: the roles' output goes to
-    files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
+    ``inherited_files``: open files that every process of the machine inherits. ``logs``: roles' output goes
+    to files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
     thread, so that the roles may go on from what it has imported; those started again later never do.
     """
 
@@ -78,7 +78,7 @@ class RoleAgent:
         machine: str,
         cores: int,
         plays: tuple[str, ...],
-        held: tuple[int, ...] = (),
+        inherited_files: tuple[int, ...] = (),
         *,
         logs: bool,
         forks: bool = False,
@@ -86,7 +86,7 @@ class RoleAgent:
         self._folder = folder
         self._machine = machine
         self._cores = cores
-        self._held = held
+        self._inherited_files = inherited_files
         self._logs = logs
         self._forks = forks
         if forks:
@@ -195,14 +195,16 @@ class RoleAgent:
         with self._open_log(role) as log, its_end:
             if self._forks:
                 out = None if log is None else log.fileno()
-                process = ForkedProcess(partial(roles.main, *arguments), its_end.fileno(), out, self._held)
+                process = ForkedProcess(
+                    partial(roles.main, *arguments), its_end.fileno(), out, self._inherited_files
+                )
             else:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "agileml.roles", *arguments],
                     stdin=its_end.fileno(),
                     stdout=log,
                     stderr=log,
-                    pass_fds=self._held,
+                    pass_fds=self._inherited_files,
                 )
         self._poller.register(pulse, zmq.POLLIN)  # its end wakes the agent as well
         self._silence.mark_heard(role, self._timing.lease_s)  # a lease for its first sign of life
@@ -231,8 +233,8 @@ def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     group = job.machine_folder(machine) / "group"
     group.with_suffix(".part").write_text(str(os.getpgrp()))
     group.with_suffix(".part").replace(group)  # a host that kills the machine reads a complete file or none
-    plays, held = (*ROLES, *more), (int(lock),)
-    agent = RoleAgent(job, machine, int(cores), plays, held, logs=True, forks=FORK_IS_SAFE)
+    plays, inherited = (*ROLES, *more), (int(lock),)
+    agent = RoleAgent(job, machine, int(cores), plays, inherited, logs=True, forks=FORK_IS_SAFE)
     signal.signal(signal.SIGTERM, raise_ended)
     try:
         return agent.run()

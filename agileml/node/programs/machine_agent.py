@@ -95,7 +95,7 @@ class ProgramAgent:
         self._task: BackgroundTask[Any] | None = None
         self._then: Callable[[BackgroundTask[Any]], None] = lambda _: None
         self._at = ""  # what the task is
-        self._stall_log, self._is_told = StallLog(self._machine, "agent"), False
+        self._stall_log, self._stall_reported = StallLog(self._machine, "agent"), False
         self._patience = StallTimer()
         self._stalled_s, self._stalled_at_the_end_s = stalled_s, stalled_at_the_end_s
         self._storing = -1  # the step of the newest checkpoint that was taken up
@@ -217,8 +217,10 @@ class ProgramAgent:
             return
         missing = [name for name in self._description.secrets if name not in os.environ]
         if missing:
-            told = "not in the environment of the spotctl that started this machine; export and launch again"
-            self._report_failure("setup", 1, f"secrets: {', '.join(missing)} {told}")
+            remedy = (
+                "not in the environment of the spotctl that started this machine; export and launch again"
+            )
+            self._report_failure("setup", 1, f"secrets: {', '.join(missing)} {remedy}")
             return
         if self._description.setup:
             self._phase = AgentPhase.SETTING_UP
@@ -397,10 +399,10 @@ class ProgramAgent:
             self._give_up_task(silent_s)
 
     def _report_stall(self, silent_s: float) -> None:
-        told = self._task is not None and silent_s > _TOLD_AFTER_S
-        overdue = [Stall(self._at, silent_s, news=not self._is_told)] if told else []
-        self._is_told = told
-        self._stall_log.report_stalls(overdue, time.time())
+        stalled = self._task is not None and silent_s > _TOLD_AFTER_S
+        stalls = [Stall(self._at, silent_s, news=not self._stall_reported)] if stalled else []
+        self._stall_reported = stalled
+        self._stall_log.report_stalls(stalls, time.time())
 
     def _may_stall_s(self) -> float:
         """Returns how long the task may make no progress. Copies of the job's files show none, so they may

@@ -189,38 +189,40 @@ def _end_job(
 # ---- what the supervisor is told ----------------------------------------------------------------
 
 
-def _machines_joined(state: SupervisorState, told: m.Joined) -> tuple[SupervisorState, Effects]:
-    new = [name for name in told.machines if name not in state.machines]
+def _machines_joined(state: SupervisorState, event: m.Joined) -> tuple[SupervisorState, Effects]:
+    new = [name for name in event.machines if name not in state.machines]
     machines = {**state.machines, **{name: ProgramMachine() for name in new}}
     return replace(state, machines=machines), tuple(SentOrder(name, m.Prepare()) for name in new)
 
 
-def _machines_warned(state: SupervisorState, told: m.Warned) -> tuple[SupervisorState, Effects]:
+def _machines_warned(state: SupervisorState, event: m.Warned) -> tuple[SupervisorState, Effects]:
     """Has warned machines leave. A machine that does not run the program has nothing to lose."""
     effects: list[Effect] = []
-    for name in told.machines:
+    for name in event.machines:
         if name not in state.machines or state.machines[name].leaving:
             continue
         runs = name == state.active
         state = _with_machine(state, name, leaving=True, safe=not runs)
-        effects.append(SentOrder(name, m.Leave(told.seconds)) if runs else MachineSafeToKill(name))
+        effects.append(SentOrder(name, m.Leave(event.seconds)) if runs else MachineSafeToKill(name))
     return state, tuple(effects)
 
 
-def _machines_gone(state: SupervisorState, told: m.Gone) -> tuple[SupervisorState, Effects]:
-    machines = {name: machine for name, machine in state.machines.items() if name not in told.machines}
+def _machines_gone(state: SupervisorState, event: m.Gone) -> tuple[SupervisorState, Effects]:
+    machines = {name: machine for name, machine in state.machines.items() if name not in event.machines}
     active = state.active if state.active in machines else None
     state = replace(state, machines=machines, active=active)
     return _end_job(state, ProgramFinished(state.saved)) if state.stopping and active is None else (state, ())
 
 
-def _stop_gracefully(state: SupervisorState, told: m.Stop) -> tuple[SupervisorState, Effects]:
+def _stop_gracefully(state: SupervisorState, event: m.Stop) -> tuple[SupervisorState, Effects]:
     state = replace(state, stopping=True)
     if state.active is None:
         return _end_job(state, ProgramFinished(state.saved))
     if state.machines[state.active].leaving:
         return state, ()  # it stops as it is
-    return _with_machine(state, state.active, leaving=True), (SentOrder(state.active, m.Leave(told.seconds)),)
+    return _with_machine(state, state.active, leaving=True), (
+        SentOrder(state.active, m.Leave(event.seconds)),
+    )
 
 
 # ---- what machines say --------------------------------------------------------------------------

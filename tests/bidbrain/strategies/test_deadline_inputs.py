@@ -80,7 +80,7 @@ def test_a_promise_goes_by_what_is_sure_of_a_type_that_nobody_has_seen() -> None
     """Believed as fast per core as the other it would be the cheaper one; half of it is sure."""
     believed = replace(FAST, on_demand=UsdPerHour(0.75))
     assert choose_target(seen(CHEAP, believed), pledge(40)).market == LARGE
-    doubted = seen(CHEAP, replace(believed, surely=8.0))
+    doubted = seen(CHEAP, replace(believed, safe_cores=8.0))
     assert choose_target(doubted, pledge(40)).market == SMALL
     assert (
         check_promise(doubted, pledge(40)).least_deadline_s
