@@ -20,7 +20,7 @@ class Shape:
 def partition_rows(shape: Shape, partition: int, partitions: int) -> Rows:
     """Returns the global rows of a partition, in local order: r with r % N == partition.
 
-    >>> rows_of(Shape(7, 2), 1, 3)
+    >>> partition_rows(Shape(7, 2), 1, 3)
     array([1, 4])
     """
     return np.arange(partition, shape.rows, partitions, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The program: job files in; machines, models and bills out.
+"""Trains models on spot capacity: job files in; machines, models and bills out.
 
 job        the job file, read and resolved to a run's settings
 control    the pure core: facts in, commands out

@@ -1,4 +1,4 @@
-"""The program ``spotctl``, also ``python -m spotctl``."""
+"""Runs the program ``spotctl``, also as ``python -m spotctl``."""
 
 from __future__ import annotations
 

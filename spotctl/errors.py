@@ -43,7 +43,7 @@ class UsageError(SpotctlError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file. ``line`` and ``column`` count from 1, as editors do."""
+    """Locates one thing wrong in a file. ``line`` and ``column`` count from 1, as editors do."""
 
     file: str
     line: int
@@ -101,7 +101,7 @@ class LedgerError(SpotctlError):
 
 
 class Interrupted(SpotctlError):
-    """Ended from outside; the message says whether the job goes on or was torn down."""
+    """A user or a signal ended the run; the message says whether the job goes on or was torn down."""
 
     exit_code = 7
 
@@ -133,7 +133,7 @@ class BadRequest(ProviderError):
 
 
 class Throttled(ProviderError):
-    """Asked too often. ``retry_after_s`` is the provider's own advice, where it gave any."""
+    """The provider was asked too often. ``retry_after_s`` is its own advice, where it gave any."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -141,4 +141,4 @@ class Throttled(ProviderError):
 
 
 class InstanceNotFound(ProviderError):
-    """The provider knows no such instance (any more)."""
+    """The provider does not know the instance, or no longer does."""

@@ -121,7 +121,7 @@ def cheapest_stage(current: Stage, load: ClockCost, on: Footprint, strayed: Mapp
     ``strayed``: how many times longer than predicted here the clocks of a stage were when it was last in
     place.
 
-    >>> load = Load(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
+    >>> load = ClockCost(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)
     >>> cheapest_stage(Stage.ONE, load, Footprint(4, 60, 30, 4, 60), {})
     <Stage.TWO: '2'>
     >>> cheapest_stage(Stage.ONE, load, Footprint(32, 32, 16, 32, 32), {})

@@ -17,8 +17,8 @@ class ConvergenceCheck:
     def has_converged(self, value: float) -> bool:
         """Whether ``value``, the latest, ends the job: it differs from the one before by at most ``delta``.
 
-        >>> settling = Settling(0.1)
-        >>> [settling.settled_with(value) for value in (3.0, 2.0, 1.95)]
+        >>> check = ConvergenceCheck(0.1)
+        >>> [check.has_converged(value) for value in (3.0, 2.0, 1.95)]
         [False, False, True]
         """
         last, self._last = self._last, value

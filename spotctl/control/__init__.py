@@ -1,4 +1,5 @@
-"""The control core: ``evolve`` folds what happened into a state, ``plan`` derives the next commands.
+"""Decides, as the control core: ``evolve`` folds what happened into a state, ``plan`` derives the next
+commands.
 
 Read ``entries.py`` (facts and commands), ``state.py``, ``evolve.py`` and ``step.py``, then ``drive.py``, the
 loop. ``run_spec.py`` holds what is fixed for a run; ``bidding.py``, ``restart.py``, ``billing.py`` and the

@@ -1,4 +1,4 @@
-"""What differs between engines, for code that must not know any of them."""
+"""Describes how engines differ, for code that must not know any of them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from spotctl.control.run_spec import RunSpec
 
 
 class UserRequest(StrEnum):
-    """A user's request to a running job."""
+    """Names what a user may ask of a running job."""
 
     CANCEL = "cancel"
     """End gracefully: the model is saved, the machines are released."""

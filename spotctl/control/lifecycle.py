@@ -18,7 +18,7 @@ class InstanceState(StrEnum):
 
 
 class InvalidInstanceTransition(Exception):
-    """An event cannot follow what the ledger says happened so far. Always a bug."""
+    """Reports an event that cannot follow what the ledger says happened so far. Always a bug."""
 
 
 _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {

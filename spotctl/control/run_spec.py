@@ -21,7 +21,7 @@ SAVE_WITHIN_S: Final = 1800
 
 @dataclass(frozen=True, slots=True)
 class MarketOption:
-    """A market the job may use: its on-demand price, and what one instance has and does."""
+    """Describes a market the job may use: its on-demand price, and what one instance has and does."""
 
     market: Market
     on_demand: UsdPerHour
@@ -180,7 +180,7 @@ class RunSpec:
 
     @property
     def checkpointing(self) -> Checkpointing:
-        """How checkpoints replace reliable machines. ValueError where the engine does not rely on them."""
+        """Returns how checkpoints replace reliable machines. Raises ValueError for an engine without them."""
         if not isinstance(self.checkpoints, Checkpointing):
             raise ValueError(f"{self.job} does not rely on checkpoints")
         return self.checkpoints

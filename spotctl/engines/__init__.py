@@ -1,4 +1,4 @@
-"""Trains: AgileML's elastic training, or any program, each real and simulated.
+"""Runs what trains: AgileML's elastic training, or any program, each real and simulated.
 
 ``base.py`` is the contract, ``registry.py`` chooses. ``agileml.py`` and ``command.py`` run real processes,
 ``agileml_model.py`` and ``command_model.py`` stand in for them where time is virtual; ``shadowed.py`` couples

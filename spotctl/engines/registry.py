@@ -307,7 +307,7 @@ def adapt_engine(settings: Settings, terms: RunSpec, run: Run) -> EngineAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine as a value: everything that the program asks of one."""
+    """Holds an engine as a value: everything that the program asks of one."""
 
     traits: EngineTraits
     read_job: JobReader

@@ -70,7 +70,7 @@ class ReliableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """ "4" (exactly) or "4+" (at least)."""
+    """Requires an amount: "4" (exactly) or "4+" (at least)."""
 
     value: float
     or_more: bool

@@ -45,7 +45,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class OrderAnswer:
-    """What became of an order: the names of its instances or, where it was refused, why."""
+    """Says what became of an order: the names of its instances or, where it was refused, why."""
 
     token: str
     instances: tuple[str, ...] = ()

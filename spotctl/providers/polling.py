@@ -138,7 +138,7 @@ class PollingProvider:
 
     @property
     def is_calling(self) -> bool:
-        """Whether an order or a release is under way."""
+        """Tells whether an order or a release is under way."""
         with self._lock:
             return self._open_calls > 0
 

@@ -1,4 +1,4 @@
-"""Report groupings, in a module of their own so that ``--help`` imports nothing heavy."""
+"""Names the groupings of reports, in a module of their own so that ``--help`` imports nothing heavy."""
 
 from __future__ import annotations
 

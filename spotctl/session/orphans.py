@@ -18,7 +18,7 @@ from spotctl.session.launch import LaunchObserver, end_run
 
 @dataclass(frozen=True, slots=True)
 class OrphanedRun:
-    """A run that no process works on, and its machines that still live."""
+    """Holds a run that no process works on, and its machines that still live."""
 
     run: Run
     machines: tuple[str, ...]

@@ -19,7 +19,7 @@ def proportional_quotas(total: int, weights: Mapping[str, float], held: Mapping[
     Of equal remainders the one who holds more now wins, which saves a move, and then the earlier in
     ``weights``. The sum is ``total`` unless there is nobody.
 
-    >>> quotas(5, {"a": 1, "b": 1}, held={"b": 3})
+    >>> proportional_quotas(5, {"a": 1, "b": 1}, held={"b": 3})
     {'a': 2, 'b': 3}
     """
     whole = sum(weights.values())
@@ -37,7 +37,7 @@ def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float])
     ``claims[i]`` lists the item's present owner first and then its previous ones, the latest first. Names
     that are not in ``weights`` have no claim.
 
-    >>> spread([["a"], ["a"], ["gone", "b"]], {"a": 1, "b": 1})
+    >>> assign_owners([["a"], ["a"], ["gone", "b"]], {"a": 1, "b": 1})
     ('a', 'a', 'b')
     """
     if not weights:

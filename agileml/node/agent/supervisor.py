@@ -67,7 +67,7 @@ class _Role:
 class RoleAgent:
     """Starts and watches the roles of one machine.
 
-    ``inherited_files``: open files that every process of the machine inherits. ``logs``: roles' output goes
+    ``inherited_files``: open files that all processes of the machine inherit. ``logs``: roles' output goes
     to files in the machine's folder; otherwise where the agent's own goes. ``forks``: this process has one
     thread, so that the roles may go on from what it has imported; those started again later never do.
     """

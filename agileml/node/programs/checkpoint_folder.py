@@ -27,7 +27,7 @@ class Checkpoint:
 def parse_step(name: str) -> int | None:
     """Returns the step of a complete checkpoint of that name; None where the name is none.
 
-    >>> step_of("step-000120"), step_of("step-120.tmp"), step_of("latest")
+    >>> parse_step("step-000120"), parse_step("step-120.tmp"), parse_step("latest")
     (120, None, None)
     """
     found = _WHOLE.fullmatch(name)
