@@ -98,6 +98,7 @@ class TrainingClient:
             self._control.socket.poll(max(0, min(left_ms, self._control.wait_ms())))
             awake_at = time.monotonic()
             self._silence.wake_up(awake_at)
+            # In this order: what a controller left behind comes before the report that it is gone.
             said = self._receive_upward(awake_at) or self._read_last_words() or self._report_controller_gone()
             self._ended = self._ended or any(isinstance(word, Finished | Failed) for word in said)
             if said or left_ms <= 0:
@@ -130,6 +131,7 @@ class TrainingClient:
         """Confirms what the last poll returned."""
         self._control.confirm()
         self._control.flush(at_once=True)
+        # The last confirmation may still be in the socket.
         self._context.destroy(linger=200)
 
     def _report_controller_gone(self) -> list[Upward]:

@@ -97,6 +97,7 @@ def _live_with_agent(beat_s: float) -> None:
         with contextlib.suppress(ConnectionError):  # an agent that died with signs of life unread
             while _send_beat(agent):
                 pass
+    # Not sys.exit, which would end this thread alone.
     os._exit(0)
 
 

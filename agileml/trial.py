@@ -147,6 +147,7 @@ def _time_clocks(app: Application, sample: Sample, for_s: float) -> Iterator[flo
         with calling_application("process"):
             outcome = app.process(shard, values, (0, clock))
         clock += 1
+        # The clock of processor time is coarse: a short clock may seem to take none.
         yield max(time.process_time() - at, 1e-9)
         if len(outcome.delta.rows) == len(read):
             values = values + outcome.delta.values

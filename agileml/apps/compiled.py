@@ -79,6 +79,7 @@ class CompiledPasses:
         self._ratings = (np.ascontiguousarray(items), ends, item, value)
 
     def by_user(self, people: Matrix) -> tuple[Matrix, float]:
+        # The compiled signatures take C-ordered arrays alone.
         people = np.ascontiguousarray(people)
         asked = np.zeros_like(people)
         return asked, add_user_gradients(people, *self._ratings, asked)

@@ -70,19 +70,19 @@ def save_model(cluster: ClusterState) -> Result:
         replace(p, owner=p.backup or p.owner, backup=None, incoming_backup=None, detached=False)
         for p in cluster.partitions
     )
-    keepers: dict[str, list[int]] = {}
+    writers: dict[str, list[int]] = {}
     for partition in resting:
         if partition.owner is not None:
-            keepers.setdefault(partition.owner, []).append(partition.number)
+            writers.setdefault(partition.owner, []).append(partition.number)
     cluster = replace(
         cluster,
         phase=TrainingPhase.SAVING,
         partitions=resting,
         # Workers own nothing from now on, so that every leaving machine can be released.
         shards=tuple(shard.with_owner(None) for shard in cluster.shards),
-        saving=frozenset(keepers),
+        saving=frozenset(writers),
     )
     return cluster, tuple(
         SaveModel(name, cluster.generation, cluster.until, tuple(numbers))
-        for name, numbers in sorted(keepers.items())
+        for name, numbers in sorted(writers.items())
     )

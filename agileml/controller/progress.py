@@ -105,6 +105,7 @@ def worker_drained(cluster: ClusterState, event: Drained) -> Result:
     if not machine.leaving:
         raise ImpossibleEvent(cluster.with_story(f"{event}, which was never asked to drain"))
     shards = list(cluster.shards)
+    # What was delivered in another generation is undone; that the worker has drained is true all the same.
     for number, clock in event.delivered if _is_current(cluster, event.generation) else ():
         if not 0 <= number < len(shards):
             raise ImpossibleEvent(cluster.with_story(f"there is no shard {number}"))

@@ -143,26 +143,26 @@ def _restore_partition(
 
     It is served on the source itself if that is no backup, or there is no target.
     """
-    keeper = partition.recovery_source
-    if keeper is None:
+    source = partition.recovery_source
+    if source is None:
         raise cluster.broken_invariant(f"nobody can restore {partition}")
     if partition.backup is None or target is None:
-        target = keeper
+        target = source
     restoring = replace(
         partition,
         status=PartitionStatus.RESTORING,
         owner=target,
-        source=keeper,
+        source=source,
         epoch=cluster.epoch,
         detached=partition.backup is None and partition.detached,
     )
     where = cluster.server_endpoint(target)
     orders: list[Command] = [
         Restore(
-            keeper, partition.number, target, where, cluster.epoch, cluster.generation, cluster.consistent
+            source, partition.number, target, where, cluster.epoch, cluster.generation, cluster.consistent
         )
     ]
     # Machines that still have a copy from the cancelled move, or may yet receive one.
-    stale = (name for name in partition.copy_holders if name not in (keeper, target))
+    stale = (name for name in partition.copy_holders if name not in (source, target))
     orders += [Forget(name, partition.number, cluster.epoch) for name in stale if cluster.live_server(name)]
     return replace(restoring, incoming_backup=None), orders

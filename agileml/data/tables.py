@@ -249,6 +249,7 @@ class Table:
         look = self._input.describe_file(file)
         if look.empty:
             return iter(())
+        # Columns of text files arrive as text: these expressions decide what is a number, not DuckDB.
         text = look.format is not FileFormat.PARQUET
         parsed = {}
         for name, column in look.assignment.columns.items():

@@ -75,6 +75,7 @@ class ObjectFolder:
 
     @cached_property
     def _resolved_url(self) -> tuple[Any, str]:
+        # Imported late: most processes have local folders alone, and never need it.
         from fsspec.core import url_to_fs
 
         filesystem, root = url_to_fs(self.location)

@@ -33,9 +33,11 @@ _MAGIC: Final = b"AM"
 _VERSION: Final = 3
 _DATA: Final = 0
 _PACKET: Final = 1
+# Their numbers on the wire follow the order of the union: another order is another ``_VERSION``.
 _KINDS: Final[tuple[type, ...]] = typing.get_args(Message)
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
 _NO_ARRAYS: Final[Iterator[Buffer]] = iter(())
+# Class names are the tags of control messages, on the wire and in the journal.
 _CONTROLS: Final[dict[str, type]] = {kind.__name__: kind for kind in typing.get_args(Control)}
 
 _MESSAGES: Final[Any] = list[tuple[int, msgspec.Raw]]

@@ -88,7 +88,7 @@ class StandardBidding:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Bids as ``StandardBidding`` over all zones, and rents on demand while every market is above its list price.
+    """Bids as ``StandardBidding`` over all zones; rents on demand while every market is above its list price.
 
     It gives up on-demand machines at the end of an hour in which spot machines are available again.
     """

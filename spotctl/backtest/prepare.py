@@ -102,6 +102,7 @@ def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktes
     clock_work = _clock_work(spec, terms, options)
     terms = replace(terms, core_seconds_per_clock=clock_work.core_seconds)
     last = _last_moment(resolved, options)
+    # Markets that appear only after the window cannot be chosen in it.
     terms = replace(
         terms, spot=tuple(t for t in terms.spot if resolved.trace.price(t.market, last) is not None)
     )

@@ -61,6 +61,7 @@ def _all_markets(recordings: Iterable[Recording]) -> list[Market]:
 
 def _join_series(recordings: Iterable[Recording], market: Market) -> Series:
     found = [recording.series[market] for recording in recordings if market in recording.series]
+    # ``unique`` keeps the first of equal times, so the first recording is believed.
     times, first = np.unique(np.concatenate([series.times for series in found]), return_index=True)
     return Series(times, np.concatenate([series.prices for series in found])[first])
 

@@ -72,6 +72,7 @@ class SimulatedTraining:
     # ---- Training ---------------------------------------------------------------------------
 
     def send_command(self, number: int, command: e.Tell) -> None:
+        # A training that is over hears of nothing but its restart.
         if number <= self._told or (self._over and not isinstance(command, e.TellRestart)):
             return
         self._told = number

@@ -152,6 +152,7 @@ class CommandTraining:
     def _read_inboxes(self) -> None:
         for name in self._state.machines:
             if name not in self._inboxes:
+                # Reads on after what the journal has already.
                 self._inboxes[name] = JsonlReader(self._folder.words_file(name), self._read.get(name, 0))
             for number, content in self._inboxes[name].receive():
                 self._journal.send({"machine": name, "number": number, "word": content})
@@ -170,6 +171,7 @@ class CommandTraining:
         for name in self._state.machines:
             sign = self._folder.alive_file(name)
             touched = sign.stat().st_mtime if sign.exists() else 0.0
+            # Any change is a sign of life, also one to an earlier time after a clock was set.
             if self._signs.get(name) != touched:
                 self._signs[name] = touched
                 self._listening.mark_heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)

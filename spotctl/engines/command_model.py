@@ -144,6 +144,7 @@ class SimulatedProgram:
         """
         if self._over or self._active is not None or self._safe_at:
             return
+        # In the order in which they joined.
         for name, machine in self._machines.items():
             if machine.ready and not machine.leaving:
                 restart_s = self._checkpoints.restart_s if self._step else 0.0

@@ -220,6 +220,7 @@ def _store_cached(folder: Path, key: str, found: InputSize) -> None:
         "exact": found.model_exact,
         "description": found.description,
     }
+    # Written aside, so that no reader finds half of it.
     partial = folder / f"{key}.{os.getpid()}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -94,6 +94,7 @@ def advise(table: MarketTable, wish: Wish, now: Instant, top: int) -> Advice:
     order = np.select([basis == str(kind) for kind in _ORDER], list(_ORDER.values()))
     old = _stale_prices(table, ranked, now)
     unseen = _stale_evidence(table, ranked, now)
+    # The last key of ``lexsort`` decides first: stale prices last, then the kind of evidence, then cost.
     best = np.lexsort((columns["instance_type"][ranked], columns["zone"][ranked], cost, order, old))
     return Advice(
         ranked=tuple(

@@ -59,6 +59,7 @@ class LocalProvider:
     def _grant_or_request(self, order: Order) -> tuple[str, ...]:
         """Returns the instances of an order; what was started before a crash is granted at any price."""
         names = self._market.instance_names(order)
+        # The first machine is started first: if it was started, the order had been granted.
         if names and self._host.was_started(names[0]):
             return self._market.grant_order(order)
         return self._market.request(order)

@@ -98,10 +98,12 @@ def _hear_of_parents_end(number: int) -> None:
 
 def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:
     def pass_on(number: int, _: FrameType | None) -> None:
+        # The child may have ended already.
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
     def stop(*_: object) -> None:
+        # Lets the view stop drawing before the shell shows its prompt.
         time.sleep(_VIEW_STOPS_WITHIN_S)
         os.kill(os.getpid(), signal.SIGSTOP)
 

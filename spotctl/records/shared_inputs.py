@@ -124,6 +124,7 @@ class InputStore:
             except (OSError, ValueError):
                 continue  # another process is removing it
             found.append(KeptInput(about.parent.name, about.parent, str(told["data"]), size, used_at))
+        # Folders with a suffix are being cut or removed.
         return [kept for kept in found if not kept.folder.suffix]
 
     def count_users(self, key: str) -> int:

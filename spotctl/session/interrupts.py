@@ -49,6 +49,7 @@ def handle_signals(
 
     def on_signal(number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
+            # First of all, since writing to a closed terminal fails.
             background.redirect_streams(terminals, log)
         hear(number)
 

@@ -146,6 +146,7 @@ def _end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> Finished
             forgotten = NothingToDo(f"{run.name} had not asked for any machine yet; its run is forgotten")
             if not run.ledger_path.exists():  # the process that was asked has removed it
                 raise forgotten
+            # Read again under the lock: the process that was asked may have written in between.
             state = run.fold_state()
             if state.ending.closed is not None:
                 return None  # the process that was asked has closed it already
@@ -186,6 +187,7 @@ def follow_run(run: Run, observer: LaunchObserver) -> State:
         state: State | None = None
         seen = 0
         while state is None or state.phase is not Phase.CLOSED:
+            # Asked before reading, so that the last entries of a process that goes away are still shown.
             live = run.is_live()
             for row in ledger.read_rows(after=seen):
                 seen = row.number

@@ -122,6 +122,7 @@ def reopen_run(
     """Opens a run again as its ledger has it; its spec is the recorded one."""
     entries = ledger.read_entries()
     state = fold_entries(entries, run.load_history(), run.load_capacity())
+    # The recorded start gives the same prices, whatever the clock says now.
     prices = replace(settings.prices, start=state.terms.start)
     resolved = resolve_job(settings.spec, prices, run.id, settings.seed, recording)
     # The recorded spec wins: prices or the catalogue may have changed since the start.

@@ -26,6 +26,7 @@ class OrphanedRun:
 
 def find_orphans(runs: RunStore) -> Iterator[OrphanedRun]:
     """Yields all orphans. Only the newest run of a job can be the one that the job's process works on."""
+    # The oldest run comes first, so the newest of each job stays.
     newest = {run.name: run for run in runs.list_runs()}
     for run in runs.list_runs():
         left = LocalHost(run.training_folder).alive_machines() if run.machines_folder.is_dir() else []

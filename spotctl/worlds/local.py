@@ -126,6 +126,7 @@ class Absence:
         if self.lapses_at > self.down.until:
             return None
         lapsed = self.clamp_to_absence(self.lapses_at)
+        # Both are rounded to whole seconds.
         return next((end for end in ends if abs(end - lapsed) <= 1), None)
 
     def clamp_to_absence(self, nominal: float) -> Instant:

@@ -64,6 +64,7 @@ class ProviderDiff:
             yield e.InstancesRunning(at, names)
 
     def _new_warnings(self, notices: Iterable[Notice]) -> Iterator[e.Fact]:
+        # A notice about an instance that has ended is no news any more.
         new = [
             (n.at, (n.ends_at, n.token), n.instance)
             for n in notices

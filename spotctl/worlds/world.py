@@ -202,6 +202,7 @@ class _PriceFeed:
         tails = [_steps_after(trace.series(market), after[market]) for market in self._markets]
         owners = np.repeat(np.arange(len(tails)), [len(tail) for tail in tails])
         times = np.concatenate([tail.times for tail in tails])
+        # The last key of ``lexsort`` decides first: by time, ties by market.
         order = np.lexsort((owners, times))
         self._times, self._owners = times[order], owners[order]
         self._prices = np.concatenate([tail.prices for tail in tails])[order]

@@ -40,7 +40,7 @@ from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest_th
 from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from pricing_data.model.units import HOUR_S
-from tests.papers.protocols.sharing import PRICES, TYPES, V100, Table, drawn, table
+from tests.papers.protocols.sharing import PRICES, TYPES, V100, Table, draw_jobs, table
 
 modelling: Any = cvxpy
 """Its public names have no types."""
@@ -92,7 +92,7 @@ SHARED: Final = (
 
 def problem(found: Table, count: int, *, pairs: bool = False) -> ShareProblem:
     """``count`` jobs in the middle of their work, of six entities."""
-    trace, chance = drawn(found, count, 0, SEED, multiple=True), np.random.default_rng(SEED)
+    trace, chance = draw_jobs(found, count, 0, SEED, multiple=True), np.random.default_rng(SEED)
     lasts = trace.steps / found.kinds.rates[trace.kind, V100]
     workers = np.full(len(TYPES), float(max(round(count / len(TYPES)), 8)))
     kinds = found.kinds if pairs else JobKinds(found.kinds.rates, found.kinds.scale)

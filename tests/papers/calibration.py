@@ -12,7 +12,7 @@ day. Settings were chosen by leaving out one market after the other of the train
     conditioned   learned once on the training halves; a market's own record moves it as it goes
     lifetimes     Kaplan-Meier of the market's own spells so far, every midnight
     pooled        the training markets' and the market's own spells so far, every midnight
-    chosen        each day the one that the market's last 14 days speak for (``scoring.choose``)
+    chosen        each day the one that the market's last 14 days speak for (``scoring.choose_estimator``)
     hindsight     the share lost by age (20 classes) among the judged starts themselves: no forecast, but what
                   knowing the zone's hazard by age beforehand would have been worth
     base          the share lost among the market's own starts settled so far: what skill is measured against
@@ -110,7 +110,10 @@ class Split:
 
 
 def split(zones: Sequence[Zone]) -> Split:
-    """By the rule above. Zones in which nothing was ever lost are left out: no base rate is wrong there."""
+    """Splits by the rule above.
+
+    Leaves out zones in which nothing was ever lost: no base rate is wrong there.
+    """
     kept = [zone for zone in zones if bool(zone.spells.lost.any())]
     markets = sorted({zone.market for zone in kept})
     training = Observations()
@@ -141,7 +144,7 @@ def score(found: Split, zone: Zone, unseen: bool, judged_from: Instant) -> Score
         "lifetimes": _daily(LifetimeModel(own), zone, every, base),
         "pooled": _daily(PooledModel(others.merge_with(own)), zone, every, base),
     }
-    given["chosen"] = _chosen(given, every)
+    given["chosen"] = _choose_in_bulk(given, every)
     judged = every.moments >= judged_from
     return Scored(
         zone,
@@ -164,8 +167,8 @@ def _daily(model: CurveModel, zone: Zone, every: Starts, fallback: Floats) -> Fl
     return given
 
 
-def _chosen(given: Mapping[str, Floats], every: Starts) -> Floats:
-    """The rule of ``scoring.choose``, in bulk."""
+def _choose_in_bulk(given: Mapping[str, Floats], every: Starts) -> Floats:
+    """The rule of ``scoring.choose_estimator``, in bulk."""
     losses = {name: log_losses(values, every.lost) for name, values in given.items()}
     asked = every.moments % CHOICE_STEP_S == 0
     chosen = given["conditioned"].copy()

@@ -5,8 +5,8 @@
 of 2022 (the ``train`` zones) and is judged on that of 2023 (``report``): later, and other zones. Windows
 are evenly spaced over each trace.
 
-``saved`` is the share of the possible saving, (on-demand - cost) / (on-demand - clairvoyant). The column
-``hindsight`` is the same dynamic program told the hazards by age that its zone will show in the whole
+``saved_dollars`` is the share of the possible saving, (on-demand - cost) / (on-demand - clairvoyant). The
+column ``hindsight`` is the same dynamic program told the hazards by age that its zone will show in the whole
 trace: what knowing them beforehand would be worth, not a policy that could run.
 """
 
@@ -48,7 +48,7 @@ class Case:
     clairvoyant: Floats
 
     @property
-    def possible(self) -> float:
+    def possible_saving(self) -> float:
         """Dollars per job between on-demand and the clairvoyant optimum."""
         return self.cost("on-demand") - float(self.clairvoyant.mean())
 
@@ -56,7 +56,7 @@ class Case:
         """Mean dollars per job."""
         return float(self.runs[rule].cost.mean())
 
-    def saved(self, rule: str) -> float:
+    def saved_dollars(self, rule: str) -> float:
         """Mean dollars per job below on-demand."""
         return self.cost("on-demand") - self.cost(rule)
 
@@ -131,7 +131,7 @@ def hazards_by_age(up: Flags) -> Floats:
 
 def saved_share(cases: list[Case], rule: str) -> float:
     """Pooled in dollars: what ``rule`` saves of what is possible."""
-    return sum(case.saved(rule) for case in cases) / sum(case.possible for case in cases)
+    return sum(case.saved_dollars(rule) for case in cases) / sum(case.possible_saving for case in cases)
 
 
 def report(cases: list[Case]) -> None:
@@ -145,7 +145,7 @@ def report(cases: list[Case]) -> None:
         cells = "".join(f"{case.cost(rule):9.1f} ({case.runs[rule].starts.mean():5.1f})" for rule in rules)
         print(
             f"{case.zone:23} {case.job.deadline_s / HOUR_S:2.0f}h {case.job.overhead_s:3.0f}s{cells}"
-            f"{case.clairvoyant.mean():13.1f}{case.saved('least cost') / case.possible:8.1%}"
+            f"{case.clairvoyant.mean():13.1f}{case.saved_dollars('least cost') / case.possible_saving:8.1%}"
             f"{int(ours.late.sum()):6d}"
         )
     print()
@@ -158,7 +158,7 @@ def report(cases: list[Case]) -> None:
     print(f"{'clairvoyant':30} {np.mean([case.clairvoyant.mean() for case in cases]):6.1f} $")
 
 
-def chosen(data: Path, which: str) -> list[Trace]:
+def choose_traces(data: Path, which: str) -> list[Trace]:
     """The traces of ``train``, ``report`` or ``all`` zones."""
     campaigns = {"train": (TRAIN,), "report": (REPORT,), "all": (TRAIN, REPORT)}[which]
     return [trace for trace in traces(data, TICK_S) if trace.campaign in campaigns]
@@ -176,4 +176,4 @@ def main() -> None:
     print(
         f"seed {asked.seed}; {asked.windows} evenly spaced windows per zone and variant, {asked.zones} zones"
     )
-    report(run(chosen(data, asked.zones), asked.windows))
+    report(run(choose_traces(data, asked.zones), asked.windows))

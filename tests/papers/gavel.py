@@ -46,7 +46,7 @@ from bidbrain.cluster.simulator import (
 from pricing_data.model.units import HOUR_S
 from tests.papers.protocols.curves import picture
 from tests.papers.protocols.saturation import saturation
-from tests.papers.protocols.sharing import V100, Table, drawn, priced, table
+from tests.papers.protocols.sharing import V100, Table, draw_jobs, draw_priced_jobs, table
 
 LAS: Final = FillUnused(LeastAttainedService())
 FAIR: Final = FillUnused(FinishTimeFairness())
@@ -57,7 +57,7 @@ single workers and 2.6 with multiple."""
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of the dissertation's experiment: workers of each type, jobs, which of them are measured.
+    """Sets how much of the dissertation's experiment runs: workers of each type, jobs, which are measured.
 
     ``jobs``: so many that some still come when the last measured one ends.
     """
@@ -108,7 +108,7 @@ class Measures:
     """Whether jobs kept coming until the last measured one had ended, where only some are measured."""
 
     @classmethod
-    def of(cls, trace: Trace, done: SimulationResult, measured: slice) -> Measures:
+    def from_result(cls, trace: Trace, done: SimulationResult, measured: slice) -> Measures:
         return cls(
             float(completion_s(trace, done)[measured].mean() / HOUR_S),
             float(finish_time_fairness(trace, done)[measured].mean()),
@@ -120,39 +120,39 @@ class Measures:
         )
 
 
-def always(policy: Policy, *, pairs: bool = False, ideal: bool = False, promises: bool = True) -> Entry:
+def fixed_policy(policy: Policy, *, pairs: bool = False, ideal: bool = False, promises: bool = True) -> Entry:
     """A policy that draws nothing."""
     return Entry(lambda _: policy, pairs, ideal, promises)
 
 
 GANDIVA: Final = Entry(lambda seed: Packing(np.random.default_rng(seed)), pairs=True)
 BY_LAS: Final[Mapping[str, Entry]] = {
-    "agnostic": always(Agnostic(LAS, V100)),
+    "agnostic": fixed_policy(Agnostic(LAS, V100)),
     "gandiva": GANDIVA,
-    "types": always(LAS),
-    "types, sharing": always(LAS, pairs=True),
-    "types, ideal": always(LAS, ideal=True),
+    "types": fixed_policy(LAS),
+    "types, sharing": fixed_policy(LAS, pairs=True),
+    "types, ideal": fixed_policy(LAS, ideal=True),
 }
 BY_FIFO: Final[Mapping[str, Entry]] = {
-    "agnostic": always(Agnostic(Fifo(), V100)),
-    "types": always(Fifo()),
-    "types, sharing": always(Fifo(), pairs=True),
+    "agnostic": fixed_policy(Agnostic(Fifo(), V100)),
+    "types": fixed_policy(Fifo()),
+    "types, sharing": fixed_policy(Fifo(), pairs=True),
 }
 BY_FAIRNESS: Final[Mapping[str, Entry]] = {
-    "agnostic": always(Agnostic(FAIR, V100)),
-    "types": always(FAIR),
+    "agnostic": fixed_policy(Agnostic(FAIR, V100)),
+    "types": fixed_policy(FAIR),
 }
 BY_MAKESPAN: Final[Mapping[str, Entry]] = {
-    "fifo, agnostic": always(Agnostic(Fifo(), V100)),
+    "fifo, agnostic": fixed_policy(Agnostic(Fifo(), V100)),
     "gandiva": GANDIVA,
-    "types": always(FillUnused(Makespan())),
-    "types, sharing": always(FillUnused(Makespan()), pairs=True),
+    "types": fixed_policy(FillUnused(Makespan())),
+    "types, sharing": fixed_policy(FillUnused(Makespan()), pairs=True),
 }
 BY_COST: Final[Mapping[str, Entry]] = {
-    "most throughput": always(MaxThroughput(), promises=False),
-    "per dollar": always(PerDollar(), promises=False),
-    "per dollar, SLOs": always(PerDollar()),
-    "total cost, SLOs": always(Total()),
+    "most throughput": fixed_policy(MaxThroughput(), promises=False),
+    "per dollar": fixed_policy(PerDollar(), promises=False),
+    "per dollar, SLOs": fixed_policy(PerDollar()),
+    "total cost, SLOs": fixed_policy(Total()),
 }
 
 
@@ -176,7 +176,7 @@ CONTINUOUS: Final[Mapping[str, Continuous]] = {
     ),
     "single": Continuous(
         "least attained service",
-        {**BY_LAS, "allox": always(AlloX())},
+        {**BY_LAS, "allox": fixed_policy(AlloX())},
         "rounds as ideal (Fig. 5.15); types 3.5x in JCT",
         multiple=False,
     ),
@@ -234,7 +234,7 @@ def _measured(
         promises=chosen.promises,
         until=measured,
     )
-    return Measures.of(trace, done, measured)
+    return Measures.from_result(trace, done, measured)
 
 
 def show(title: str, results: Found, measures: Sequence[str], paper: str) -> None:
@@ -270,7 +270,7 @@ def over_rates(run: Experiment, name: str, plot: Path | None) -> None:
     for rate in sorted({*rates, *between}):
 
         def draw(found: Table, seed: int, per_hour: float = size.rate(rate)) -> Trace:
-            return drawn(found, size.jobs, per_hour, seed, multiple=contest.multiple)
+            return draw_jobs(found, size.jobs, per_hour, seed, multiple=contest.multiple)
 
         results = run.contest(name, size.measured, draw, twins=rate in between)
         title = f"{contest.objective}, continuous-{kind}, {rate} jobs/h for 36 workers of each type"
@@ -295,13 +295,15 @@ def at_once(run: Experiment, name: str) -> None:
     size = run.size
     if name == "cost":
         results = run.contest(
-            name, slice(None), lambda found, seed: priced(found, size.priced, size.rate(COST_RATE), seed)
+            name,
+            slice(None),
+            lambda found, seed: draw_priced_jobs(found, size.priced, size.rate(COST_RATE), seed),
         )
         told = "1.4x and 35 % late; with SLOs 1.2x and none late"
         show("cost", results, ("dollars", "late", "broken"), told)
     else:
         results = run.contest(
-            name, slice(None), lambda found, seed: drawn(found, size.static, 0, seed, multiple=True)
+            name, slice(None), lambda found, seed: draw_jobs(found, size.static, 0, seed, multiple=True)
         )
         show("makespan, static-multiple", results, ("makespan_h",), "2.5x over FIFO, 1.4x over Gandiva's")
 

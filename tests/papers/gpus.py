@@ -176,7 +176,7 @@ def _rung(journeys: Sequence[Journey], done: npt.NDArray[np.bool_]) -> Rung:
 
 
 def lost_every_h(data: Path) -> dict[str, tuple[float, int]]:
-    """Of AWS, by GPUs: mean hours that probed instances ran per loss, and how many were lost."""
+    """Returns for AWS, by GPUs: mean hours that probed instances ran per loss, and how many were lost."""
     ran: dict[str, float] = {}
     lost: dict[str, int] = {}
     since: dict[tuple[str, str], Instant] = {}

@@ -8,14 +8,14 @@ import pytest
 
 from bidbrain.deadline.benchmark import cut_windows, simulate_rule
 from bidbrain.deadline.least_cost import LeastCost
-from tests.papers.deadline import Case, chosen, run, saved_share, variants
+from tests.papers.deadline import Case, choose_traces, run, saved_share, variants
 
 BEATEN = ("on-demand", "greedy", "time-sliced", "uniform progress", "uniform progress, spot first")
 
 
 @pytest.fixture(scope="module", params=["report", "train"])
 def cases(request: pytest.FixtureRequest, recorded_data: Path, campaign: bool) -> list[Case]:
-    zones = chosen(recorded_data, request.param)
+    zones = choose_traces(recorded_data, request.param)
     if campaign:
         return run(zones, 60)
     if request.param == "train":
@@ -53,6 +53,6 @@ def test_no_start_of_any_trace_makes_a_job_late(recorded_data: Path, campaign: b
     """From every tick of every trace that leaves room with ``--campaign``; from some tens otherwise."""
     for job in variants():
         rule = LeastCost.for_job(job).cheapest_machines
-        for zone in chosen(recorded_data, "all")[:: 1 if campaign else 4]:
+        for zone in choose_traces(recorded_data, "all")[:: 1 if campaign else 4]:
             up = cut_windows(zone.up, job.tick_count, len(zone.up) if campaign else 20)
             assert not simulate_rule(job, up, rule).late.any(), (zone.name, job)

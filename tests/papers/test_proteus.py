@@ -14,7 +14,7 @@ from tests.papers.protocols.proteus_tables import (
     PROTEUS,
     STANDARD,
     Result,
-    pooled,
+    pool_zones,
     report,
 )
 
@@ -35,18 +35,18 @@ def _sample(data: Path) -> Case:
 @pytest.mark.parametrize(("hours", "cost"), [(2, 0.15), (20, 0.17)])
 def test_proteus_costs_what_the_paper_says(results: tuple[Result, ...], hours: int, cost: float) -> None:
     rows = [row for result in results for row in result.rows]
-    assert pooled(rows, hours, PROTEUS).cost <= cost
-    assert pooled(rows, hours, ON_DEMAND).cost == pytest.approx(1.0, abs=0.01)
+    assert pool_zones(rows, hours, PROTEUS).cost <= cost
+    assert pool_zones(rows, hours, ON_DEMAND).cost == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("hours", [2, 20])
 def test_proteus_is_cheapest_and_as_fast_as_the_paper_says(results: tuple[Result, ...], hours: int) -> None:
     rows = [row for result in results for row in result.rows]
-    proteus = pooled(rows, hours, PROTEUS)
+    proteus = pool_zones(rows, hours, PROTEUS)
     for other in (ON_DEMAND, STANDARD, AGILE, BRAIN):
-        assert proteus.cost < pooled(rows, hours, other).cost
-        assert proteus.runtime < pooled(rows, hours, other).runtime
-    assert proteus.runtime <= 0.68 * pooled(rows, hours, STANDARD).runtime
+        assert proteus.cost < pool_zones(rows, hours, other).cost
+        assert proteus.runtime < pool_zones(rows, hours, other).runtime
+    assert proteus.runtime <= 0.68 * pool_zones(rows, hours, STANDARD).runtime
     assert proteus.unfinished == 0
 
 

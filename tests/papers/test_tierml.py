@@ -132,8 +132,8 @@ def test_the_papers_table(recorded_data: Path, campaign: bool) -> None:
     """
     pairs = PAIRS if campaign else PAIRS[:1]
     found = list(results(recorded_data, pairs, every=1 if campaign else 479))
-    normal = Pooled.of([result for result in found if result.bidding is ON_DEMAND_BIDS])
-    paying = Pooled.of([result for result in found if result.bidding is AGGRESSIVE])
+    normal = Pooled.from_results([result for result in found if result.bidding is ON_DEMAND_BIDS])
+    paying = Pooled.from_results([result for result in found if result.bidding is AGGRESSIVE])
     assert all(normal.saved > 0.74)
     assert all(paying.saved_of_checkpointing > 0.15)
     assert all(normal.saved_by_second_class > 0.10)

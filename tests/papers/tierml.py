@@ -63,7 +63,7 @@ PAIRS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bidding:
-    """How is bid, and what checkpoints cost then (section 4.7)."""
+    """Describes how bids are made, and what checkpoints cost then (section 4.7)."""
 
     name: str
     overhead: float
@@ -163,7 +163,7 @@ class Pooled:
     """Than on demand, as a share."""
 
     @classmethod
-    def of(cls, found: Sequence[Result]) -> Pooled:
+    def from_results(cls, found: Sequence[Result]) -> Pooled:
         def cost(scheme: str) -> Floats:
             mean: Floats = np.mean([result.mean(scheme) for result in found], axis=0)
             return mean
@@ -218,7 +218,7 @@ def _row(result: Result) -> str:
 
 
 def _summary(bidding: Bidding, found: Sequence[Result]) -> str:
-    pooled = Pooled.of(found)
+    pooled = Pooled.from_results(found)
     on_demand, checkpointing, longer = PAPER[bidding.name]
     rows = (
         ("saved against on-demand", pooled.saved, on_demand),

@@ -28,7 +28,7 @@ def on_demand(instance_type: str) -> float:
     return price
 
 
-def sampled(series: Series, begin: int, end: int, every_s: int = 60) -> np.ndarray:
+def sample_prices(series: Series, begin: int, end: int, every_s: int = 60) -> np.ndarray:
     moments = np.arange(begin, end, every_s)
     return series.prices[np.searchsorted(series.times, moments, side="right") - 1]
 
@@ -56,7 +56,7 @@ def test_its_figures_are_those_its_provenance_states(market: Recording) -> None:
         price = on_demand(key.instance_type)
         assert 120 <= np.median(np.diff(series.times)) <= 240
         assert 0.0001 <= np.median(np.abs(np.diff(series.prices))) <= 0.001
-        assert 0.15 <= np.median(sampled(series, market.first, START)) / price <= 0.25
+        assert 0.15 <= np.median(sample_prices(series, market.first, START)) / price <= 0.25
         assert 0 < series.prices.min() < series.prices.max() <= 10 * price
         spikes = np.count_nonzero((series.prices[1:] > price) & (series.prices[:-1] <= price))
         assert 1 <= spikes / generate.DAYS <= 4
@@ -70,7 +70,7 @@ def test_published_on_demand_prices_are_the_catalogue_s() -> None:
 def test_four_hours_from_the_default_start_see_evictions_at_any_modest_bid(market: Recording) -> None:
     first_crossings = []
     for series in market.series.values():
-        prices = sampled(series, START, START + 4 * HOUR_S)
+        prices = sample_prices(series, START, START + 4 * HOUR_S)
         above = prices > prices[0] + 0.03
         assert np.count_nonzero(np.diff(above.astype(int)) == 1) >= 2
         first_crossings.append(int(np.argmax(above)))

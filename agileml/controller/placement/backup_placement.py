@@ -41,8 +41,8 @@ def _target_backups(cluster: ClusterState) -> tuple[str | None, ...]:
     claims = []
     for partition in cluster.partitions:
         incoming = partition.incoming_backup.machine if partition.incoming_backup else None
-        keeper = incoming or partition.backup or partition.owner
-        claims.append((keeper,) if keeper is not None else ())
+        holder = incoming or partition.backup or partition.owner
+        claims.append((holder,) if holder is not None else ())
     return assign_owners(claims, dict.fromkeys(cluster.assignable_servers(Tier.RELIABLE), 1.0))
 
 

@@ -133,6 +133,7 @@ def give_orders(cluster: ClusterState) -> Result:
     for_all = _common_orders(cluster)
     anew = cluster.input_may_move and cluster.all_served
     strangers = {name for name, machine in cluster.machines.items() if _awaits_first_orders(machine)}
+    # Newcomers are told at once what to load. For the others a new plan counts only between clocks.
     if anew or not strangers <= cluster.preloads.keys():
         cluster = replace(cluster, preloads=plan_preloads(cluster))
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}

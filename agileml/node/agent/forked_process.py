@@ -62,6 +62,7 @@ def _run_child(run: Callable[[], None], stdin: int, out: int | None, keep: Itera
         if out is not None:
             os.dup2(out, 1)
             os.dup2(out, 2)
+        # Else a pipe or a lock that the parent has open would stay so for as long as the child lives.
         _close_all_but({0, 1, 2, *keep})
         run()
         code = 0

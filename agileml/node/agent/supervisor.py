@@ -130,6 +130,7 @@ class RoleAgent:
                 status = self._watch_roles()
         self.end_roles()
         self._control.flush(at_once=True)
+        # The last word, such as that the machine is lost, may still be in the socket.
         self._context.destroy(linger=100)
         if status == TAKEN and "controller" in self._roles:
             self._folder.remove_sockets()  # nobody listens there any more

@@ -76,6 +76,8 @@ class LocalHost:
         self._folder.set_address(machine, where.address)
         more = ["controller"] if tier is Tier.RELIABLE and self._claim_controller(machine) else []
         with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
+            # The lock belongs to the open file, which all processes of the machine inherit. So it is free
+            # once the last of them is gone, however it went.
             fcntl.flock(lock, fcntl.LOCK_EX)
             number = lock.fileno()
             arguments = [str(self._folder.path), machine, str(cores), str(number), *more]
@@ -149,6 +151,7 @@ class LocalHost:
     def kill(self, machine: str) -> None:
         """Sends SIGKILL to all of it at once, as a cloud takes it away. Returns when all of it is gone."""
         until, place = time.monotonic() + _GONE_WITHIN_S, str(self._folder.machine_folder(machine))
+        # More than once: a process may fork at the moment when the others are killed.
         while self.is_alive(machine) or process_tree.signal_all(signal.SIGKILL, place):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {machine} survived SIGKILL for {_GONE_WITHIN_S} s")

@@ -140,6 +140,7 @@ Event: TypeAlias = Told | Said
 
 # ---- as JSON ------------------------------------------------------------------------------------
 
+# Class names are the tags in files, so a renamed class is another message.
 _KINDS: Final[Mapping[str, type]] = {
     kind.__name__: kind for union in (Order, Word, Told) for kind in get_args(union)
 }

@@ -64,6 +64,7 @@ class ProgramProcess:
         )
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
+        # The agent's loop never waits for output.
         os.set_blocking(self._output, False)
 
     @property

@@ -108,6 +108,7 @@ class Listener:
         """
         self._doorkeeper = None if keys is None else CurveAuthenticator(context, keys)
         self.socket = make_socket(context, zmq.ROUTER, keys=keys)
+        # Without it a peer that connects again is refused for as long as its dead connection goes unnoticed.
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if "[" in endpoint:
             self.socket.setsockopt(zmq.IPV6, 1)

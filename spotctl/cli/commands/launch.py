@@ -140,6 +140,7 @@ def launch(
     standard output is one JSON object per line and event, the last being the outcome.
     """
     _note_cloud(cloud)
+    # Forked before anything heavy is loaded: the fork must have one thread only.
     front = None if dry_run or not (detach or output.can_ask()) else fork_behind(Interrupted.exit_code)
     spec = _load_named_job(job, name, env)
 

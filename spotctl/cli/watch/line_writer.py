@@ -63,6 +63,7 @@ class LineWriter:
         while True:
             self._writes.wait()
             with self._lock:
+                # Under the lock, so that ``put_line`` either finds this thread or starts another.
                 if not self._waiting:
                     self._thread = None
                     return

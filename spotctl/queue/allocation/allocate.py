@@ -97,6 +97,7 @@ def _leasable_machines(jobs: Sequence[SchedulableJob], pools: Pools) -> dict[str
             most = job.state.terms.limits.max_instances
             limit = pools.limit_of(pool)
             free[pool] = free.get(pool, 0) + most if limit is None else limit
+        # Reliable machines may come from pools that no spot machine uses.
         for pool in job.holder.begins_with:
             limit = pools.limit_of(pool)
             if limit is not None:
@@ -104,6 +105,7 @@ def _leasable_machines(jobs: Sequence[SchedulableJob], pools: Pools) -> dict[str
     for job in jobs:
         for pool in job.holder.reserved.keys() | job.holder.held.rented.keys():
             if pool in free and pools.limit_of(pool) is not None:
+                # Rented machines count within what is reserved, not on top of it.
                 free[pool] -= max(job.holder.reserved[pool], job.holder.held.rented[pool])
     return {pool: max(count, 0) for pool, count in free.items()}
 
@@ -240,6 +242,7 @@ def _keep_leases(
         if job.holder.lease is not None
     }
     chosen = {place.job.name: place.pool for place in order if place.chosen}
+    # Where no other job is due, a lease may stay although its job was not chosen.
     contested = {pool for name, pool in chosen.items() if at.get(name) != pool}
     for job, _ in seen:
         if job.holder.lease is not None and _is_paid_beyond_round(job.state, table):

@@ -266,6 +266,7 @@ class QueueFolder:
 
     def newest_run(self) -> QueueRun | None:
         """Returns the run that began last; None where none has."""
+        # Folders are named after moments, so the last name is the newest run.
         found = sorted(self._folder.glob("*/journal.jsonl"))
         return QueueRun(found[-1].parent) if found else None
 

@@ -135,6 +135,7 @@ class QueueScheduler:
         self._interrupted, self._cancelled = False, True
         for job in self._open.values():
             job.send_request(e.UserRequest.CANCEL)
+        # A copy, since jobs leave ``_waiting`` in the loop.
         for name in list(self._waiting):
             self._never_began(name, 7, "it was cancelled before it began")
 
@@ -241,6 +242,7 @@ class QueueScheduler:
             if down is None:
                 job.run.discard()
             return
+        # A new job changes the shares of all: a round is due at once.
         self._round_at = self._time.now
 
     def _finish_job(self, job: OpenJob) -> None:
@@ -255,6 +257,7 @@ class QueueScheduler:
             j.Left(self._time.now, job.name, job.run.id, closed.exit_code, closed.why, job.removed)
         )
         self._watcher.on_left(job.name, closed.exit_code, closed.why, final)
+        # Its machines and its money are free for others: a round is due at once.
         self._round_at = self._time.now
         self._unsettled = True
 

@@ -91,6 +91,7 @@ def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueSta
     folder = QueueFolder(spec.name, root_of(world))
     newest = folder.newest_run()
     record = QueueRecord() if newest is None else newest.read_record()
+    # Listing runs opens their ledgers, which a queue without jobs does not need.
     runs = {(run.name, run.id): run for run in runs_of(world).list_runs()} if record.entered else {}
     names = dict.fromkeys([*record.entered, *record.left])
     if record.closed is None:

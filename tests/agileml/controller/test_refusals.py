@@ -152,7 +152,7 @@ def test_a_machine_that_is_safe_to_kill_holds_nothing() -> None:
         cluster.with_machine(replace(cluster.machines["t1"], safe=True)).check_invariants()
 
 
-def test_no_standing_is_reached_but_by_an_edge() -> None:
+def test_no_status_is_reached_but_by_an_edge() -> None:
     cluster = two_actives().cluster
     with pytest.raises(BrokenInvariant, match="no edge"):
         cluster.with_partitions([replace(cluster.partitions[0], status=PartitionStatus.CREATING)])

@@ -155,7 +155,7 @@ def has_addressee(cluster: ClusterState, command: Command) -> bool:
 def edges_between(
     old: Partition, new: Partition, event: Event, phase: TrainingPhase
 ) -> set[tuple[PartitionStatus, PartitionStatus]]:
-    """The edges of one step, with the standings that did not outlast it put back in between."""
+    """The edges of one step, with the statuses that did not outlast it put back in between."""
     died = event.machine if isinstance(event, MachineLost | ServerLost | ServerReady) else None
     way, made_again = [old.status], new.status in (PartitionStatus.ABSENT, PartitionStatus.CREATING)
     if new.epoch != old.epoch and died in (old.owner, old.source) and phase is not TrainingPhase.STARTING:

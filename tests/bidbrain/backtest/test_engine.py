@@ -36,16 +36,16 @@ STRATEGIES: Sequence[Strategy] = (
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 
 
-def ran(of: Scene, strategy: Strategy) -> StrategyResult:
+def run_scene(of: Scene, strategy: Strategy) -> StrategyResult:
     return backtest(strategy, of.setting, of.job, of.tape, lambda _: of.tables, of.starts)
 
 
 @every_strategy
 def test_many_jobs_at_once_are_the_jobs_one_by_one(strategy: Strategy) -> None:
     of = scene(1, jobs=3)
-    together = ran(of, strategy)
+    together = run_scene(of, strategy)
     for number in range(len(of.starts)):
-        alone = ran(replace(of, starts=of.starts[number : number + 1]), strategy)
+        alone = run_scene(replace(of, starts=of.starts[number : number + 1]), strategy)
         assert alone.owed_micros[0] == together.owed_micros[number]
         assert alone.ran.done_at[0] == together.ran.done_at[number]
         assert alone.outcomes.evictions[0] == together.outcomes.evictions[number]
@@ -55,7 +55,7 @@ def test_many_jobs_at_once_are_the_jobs_one_by_one(strategy: Strategy) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_what_no_job_may_do(strategy: Strategy, seed: int) -> None:
     of = scene(seed)
-    found = ran(of, strategy)
+    found = run_scene(of, strategy)
     ended, setting = found.ran.ended, of.setting
     assert (found.ran.done_at < NEVER).all(), "these jobs are short, and machines are always to be had"
     assert (ended.end <= found.ran.done_at[ended.job]).all()
@@ -74,21 +74,21 @@ def test_what_no_job_may_do(strategy: Strategy, seed: int) -> None:
 @every_strategy
 def test_prices_after_its_end_change_no_job(strategy: Strategy) -> None:
     of = scene(2, jobs=4)
-    found = ran(of, strategy)
+    found = run_scene(of, strategy)
     last = int(found.ran.done_at.max())
-    spiked = {m: _spiked(of.history.series(m), last + 1) for m in MARKETS}
+    spiked = {m: _add_spike(of.history.series(m), last + 1) for m in MARKETS}
     tape = PriceTape.from_history(PriceHistory.from_series(spiked), MARKETS, NOW, Instant(NOW + LASTS_S))
-    again = ran(replace(of, tape=tape), strategy)
+    again = run_scene(replace(of, tape=tape), strategy)
     assert (again.owed_micros == found.owed_micros).all()
     assert (again.ran.done_at == found.ran.done_at).all()
 
 
-def _spiked(series: Series, after: int) -> Series:
+def _add_spike(series: Series, after: int) -> Series:
     return Series(series.times, np.where(series.times > after, 99.0, series.prices))
 
 
 def test_the_papers_accounting_forgives_the_minutes_that_are_left() -> None:
-    whole, part = (ran(scene(3, accounting=accounting), OnDemand(32.0)) for accounting in Accounting)
+    whole, part = (run_scene(scene(3, accounting=accounting), OnDemand(32.0)) for accounting in Accounting)
     assert whole.owed_micros.tolist() == [3 * 8 * 239_000] * 12, (
         "2 h and a bit: three hours begun, eight machines"
     )
@@ -99,7 +99,7 @@ def test_the_papers_accounting_forgives_the_minutes_that_are_left() -> None:
 def test_a_job_that_the_prices_leave_behind_is_not_done() -> None:
     of = scene(0)
     late = replace(of, starts=np.array([of.tape.end - HOUR_S]), job=replace(of.job, deadline_s=Seconds(9e9)))
-    found = ran(late, BidBrain())
+    found = run_scene(late, BidBrain())
     assert np.isinf(found.outcomes.finish_s).all()
     assert found.outcomes.late.all()
     assert found.outcomes.cost[0] > 0
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_had_nothing_is_paid() -> None:
     of = scene(0, jobs=2)
     dear = {m: Series(np.array([NOW - HOUR_S]), np.array([5.0])) for m in MARKETS}
     tape = PriceTape.from_history(PriceHistory.from_series(dear), MARKETS, NOW, Instant(NOW + LASTS_S))
-    found = ran(replace(of, tape=tape), StandardBidding(32.0, CHECKPOINTS, "standard"))
+    found = run_scene(replace(of, tape=tape), StandardBidding(32.0, CHECKPOINTS, "standard"))
     assert np.isinf(found.outcomes.finish_s).all()
     assert (found.outcomes.cost == 0).all()
 
@@ -133,7 +133,7 @@ def test_an_eviction_costs_a_checkpointed_job_its_unsaved_work() -> None:
     times = []
     for series in (calm, struck):
         tape = PriceTape.from_history(PriceHistory.from_series(series), MARKETS, NOW, Instant(NOW + LASTS_S))
-        found = ran(replace(of, tape=tape, starts=np.array([NOW])), strategy)
+        found = run_scene(replace(of, tape=tape, starts=np.array([NOW])), strategy)
         times.append(int(found.ran.done_at[0]) - NOW)
     worked_s = spike_s - 60 - 30
     unsaved_s = worked_s % 1800

@@ -23,7 +23,7 @@ from pricing_data.model.market import PriceHistory, Series
 from pricing_data.model.rules import AWS, AWS_2016, AZURE, GCP
 from pricing_data.model.units import HOUR_S, Instant, UsdPerHour
 from tests.bidbrain.backtest.scene import MARKETS, NOW, scene
-from tests.bidbrain.backtest.test_engine import STRATEGIES, ran
+from tests.bidbrain.backtest.test_engine import STRATEGIES, run_scene
 
 END = Instant(NOW + 20 * HOUR_S)
 
@@ -146,7 +146,7 @@ def test_tables_are_exact_at_their_knots_and_between_their_neighbours_elsewhere(
 @pytest.mark.parametrize("accounting", Accounting)
 def test_no_strategy_beats_the_oracle(seed: int, accounting: Accounting) -> None:
     of = scene(seed, accounting=accounting)
-    found = [ran(of, strategy).outcomes for strategy in STRATEGIES]
+    found = [run_scene(of, strategy).outcomes for strategy in STRATEGIES]
     horizon_s = np.max([outcomes.finish_s for outcomes in found], axis=0)
     least = clairvoyant_bound(of.setting, of.job, of.tape, of.starts, horizon_s)
     unrefunded = clairvoyant_bound(of.setting, of.job, of.tape, of.starts, horizon_s, refunds=False)

@@ -1,4 +1,4 @@
-"""Which allocation is acquired, renewed or let go, and what no decision may ever do."""
+"""Tests which allocation is acquired, renewed or let go, and what no decision may ever do."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_no_decision_exceeds_the_limits_or_makes_work_dearer(scene: Scene) -> No
 @settings(max_examples=60, deadline=None)
 @given(scenes())
 def test_doubling_every_price_reorders_nothing(scene: Scene) -> None:
-    once, twice = scene.observation, _doubled(scene)
+    once, twice = scene.observation, _double_prices(scene)
     assert _choice(decide(once)) == _choice(decide(twice))
     assert decide(twice).cost_per_work_now == pytest.approx(2 * decide(once).cost_per_work_now)
     for held in once.footprint:
@@ -223,7 +223,7 @@ def _choice(decision: Decision) -> tuple[object, ...]:
     return decision.action, decision.market, decision.count, chosen.beta
 
 
-def _doubled(scene: Scene) -> Observation:
+def _double_prices(scene: Scene) -> Observation:
     def twice(price: float) -> UsdPerHour:
         return UsdPerHour(2 * price)
 

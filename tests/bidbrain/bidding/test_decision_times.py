@@ -1,4 +1,4 @@
-"""When there is something to decide."""
+"""Tests when there is something to decide."""
 
 from __future__ import annotations
 

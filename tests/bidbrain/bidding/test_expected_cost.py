@@ -65,7 +65,9 @@ class Case:
     lives: Sequence[int]
 
     def bills(self) -> Iterator[Sequence[Charge]]:
-        """What ``settle`` says of each lifetime; at the maximum lifetime it is the provider who ends it."""
+        """Returns the bills of all lifetimes by ``settle``; at the maximum lifetime the provider ends the
+        machine.
+        """
         for life in self.lives:
             provider_s = min(life, self.rules.max_lifetime_s or life)
             ends_s = min(provider_s, self.age_s + self.horizon_s)
@@ -87,7 +89,10 @@ class Case:
 
     @property
     def _ends(self) -> int:
-        """By the second, all that is billed counts: a minimum charge may reach past the horizon."""
+        """Returns the ends of bills.
+
+        By the second everything billed counts: a minimum charge may exceed the horizon.
+        """
         hourly = self.rules.quantum_s == HOUR_S
         return START + self.age_s + (self.horizon_s if hourly else self.horizon_s + self.rules.minimum_s)
 

@@ -1,4 +1,4 @@
-"""What a job should cost, before anything is bought."""
+"""Tests what a job should cost, before anything is bought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs may expect of markets: more of what is cheap, and less where machines are taken."""
+"""Tests what jobs expect of markets: more where they are cheap, and less where machines are evicted."""
 
 from __future__ import annotations
 

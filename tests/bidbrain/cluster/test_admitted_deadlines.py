@@ -24,7 +24,7 @@ POLICIES: dict[str, Policy] = {"per dollar": PerDollar(), "total": Total(), "per
 MISSED_BEFORE = [(95, "per dollar"), (96, "total"), (153, "total"), (154, "per job")]
 
 
-def small(seed: int, scale: Indices = SCALE) -> tuple[Trace, SimulationSetup]:
+def small_trace(seed: int, scale: Indices = SCALE) -> tuple[Trace, SimulationSetup]:
     """40 jobs of up to three workers with tight deadlines, for 6 to 11 workers."""
     chance = np.random.default_rng(1000 + seed)
     kind = chance.integers(0, 5, 40)
@@ -58,20 +58,20 @@ def check(trace: Trace, setting: SimulationSetup, policy: Policy) -> None:
 
 def test_promises_are_kept(traced: tuple[int, str]) -> None:
     seed, name = traced
-    check(*small(seed), POLICIES[name])
+    check(*small_trace(seed), POLICIES[name])
 
 
 def test_promises_of_jobs_of_one_worker_are_kept() -> None:
-    check(*small(1, np.ones(5, np.int64)), PerDollar())
+    check(*small_trace(1, np.ones(5, np.int64)), PerDollar())
 
 
 def test_promises_are_kept_where_restarts_cost_half_a_round() -> None:
-    trace, setting = small(2)
+    trace, setting = small_trace(2)
     check(trace, replace(setting, switch_s=180.0), Total())
 
 
 def test_promises_are_kept_where_jobs_share_workers() -> None:
-    trace, setting = small(3)
+    trace, setting = small_trace(3)
     kinds = replace(
         setting.kinds, together=np.where(RATES > 0, 0.7 * RATES, 0.0)[:, None, :].repeat(5, axis=1)
     )

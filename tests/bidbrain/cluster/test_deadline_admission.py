@@ -25,7 +25,9 @@ class Policy:
         return self.short
 
 
-def of(due_s: list[float], scale: list[int], rounds: RoundClock | None = ROUNDS) -> DeadlinePromises:
+def make_promises(
+    due_s: list[float], scale: list[int], rounds: RoundClock | None = ROUNDS
+) -> DeadlinePromises:
     return DeadlinePromises(TraceDemand(np.array(due_s), np.array(scale), RATES), WORKERS, rounds)
 
 
@@ -35,14 +37,14 @@ def moment(now: float, steps: list[float]) -> ActiveJobs:
 
 def test_speeds_are_asked_for_ahead_of_time_as_far_as_there_is_time_to_spare() -> None:
     """900 s of work until 1000 s: two rounds and 5 % for restarts are more than is to spare; 100 s: not."""
-    promises, policy = of([1000.0, 1000.0, np.inf], [1, 1, 1]), Policy()
+    promises, policy = make_promises([1000.0, 1000.0, np.inf], [1, 1, 1]), Policy()
     promises.admit_newcomers(moment(0.0, [3600.0, 400.0, 1.0]), np.arange(3), policy)
     assert policy.asked == [[pytest.approx(900.0), pytest.approx(750.0), np.inf]]
     assert promises.given.tolist() == [True, True, False]
 
 
 def test_reserves_shrink_where_deadlines_cannot_be_kept_with_them() -> None:
-    promises, policy = of([1000.0, np.inf, np.inf], [1, 1, 1]), Policy(frozenset([0]))
+    promises, policy = make_promises([1000.0, np.inf, np.inf], [1, 1, 1]), Policy(frozenset([0]))
     promises.admit_newcomers(moment(0.0, [400.0, 400.0, 1.0]), np.array([0]), policy)
     assert [slo[0] for slo in policy.asked] == pytest.approx([750.0, 875.0, 1000.0])
     assert promises.given.tolist() == [True, False, False]
@@ -50,14 +52,14 @@ def test_reserves_shrink_where_deadlines_cannot_be_kept_with_them() -> None:
 
 def test_who_comes_when_there_is_no_room_has_no_promise() -> None:
     """Two of two workers each, on three, for 750 s before 1000 s; on the slow type they take 3000 s."""
-    promises, policy = of([1000.0, 1000.0, 2000.0], [2, 2, 2]), Policy()
+    promises, policy = make_promises([1000.0, 1000.0, 2000.0], [2, 2, 2]), Policy()
     promises.admit_newcomers(moment(0.0, [3000.0, 3000.0, 3000.0]), np.arange(3), policy)
     assert promises.given.tolist() == [True, False, True]
     assert policy.asked == [[pytest.approx(750.0), np.inf, pytest.approx(1700.0)]]
 
 
 def test_who_was_quick_makes_room() -> None:
-    promises = of([1000.0, 1000.0, np.inf], [2, 2, 2])
+    promises = make_promises([1000.0, 1000.0, np.inf], [2, 2, 2])
     promises.admit_newcomers(moment(0.0, [3000.0, 1.0, 1.0]), np.array([0]), Policy())
     promises.admit_newcomers(moment(200.0, [1000.0, 1500.0, 1.0]), np.array([1]), Policy())
     assert promises.given.tolist() == [True, True, False]
@@ -65,7 +67,7 @@ def test_who_was_quick_makes_room() -> None:
 
 def test_who_has_come_to_the_rounds_set_aside_has_to_run() -> None:
     """100 s of work on the fast type and a restart: the last two rounds, one once 380 steps are left."""
-    promises = of([1000.0, 1000.0, np.inf], [1, 2, 1])
+    promises = make_promises([1000.0, 1000.0, np.inf], [1, 2, 1])
     promises.admit_newcomers(moment(0.0, [400.0, 400.0, 400.0]), np.arange(3), Policy())
     assert not promises.must_run_now(moment(700.0, [400.0, 400.0, 400.0])).any()
     where = promises.must_run_now(moment(800.0, [400.0, 380.0, 400.0]))
@@ -74,7 +76,7 @@ def test_who_has_come_to_the_rounds_set_aside_has_to_run() -> None:
 
 
 def test_without_rounds_promises_are_speeds_that_cost_no_older_promise() -> None:
-    promises, policy = of([1000.0, 2000.0, np.inf], [1, 1, 1], None), Policy()
+    promises, policy = make_promises([1000.0, 2000.0, np.inf], [1, 1, 1], None), Policy()
     promises.admit_newcomers(moment(0.0, [400.0, 400.0, 1.0]), np.array([0]), policy)
     policy.short = frozenset([1])
     promises.admit_newcomers(moment(0.0, [400.0, 400.0, 1.0]), np.array([1, 2]), policy)

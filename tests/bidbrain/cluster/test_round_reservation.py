@@ -75,7 +75,7 @@ def test_who_runs_whenever_it_has_to_is_in_time(seed: int) -> None:
     jobs: list[Job] = []
     for number in range(60):
         if number < 30 and chance.random() < 0.6:
-            jobs += asked(chance, jobs, workers, number, rounds)
+            jobs += draw_jobs(chance, jobs, workers, number, rounds)
         free = workers.copy()
         runs = {id(job): job.reserved.required_type(number, job.left) for job in jobs}
         for job in jobs:
@@ -97,7 +97,7 @@ def test_who_runs_whenever_it_has_to_is_in_time(seed: int) -> None:
     assert not jobs
 
 
-def asked(
+def draw_jobs(
     chance: np.random.Generator, jobs: list[Job], workers: np.ndarray, number: int, rounds: RoundClock
 ) -> list[Job]:
     """A random job whose rounds can be set aside beside those of ``jobs``, if there are any."""

@@ -25,7 +25,7 @@ from tests.bidbrain.cluster.policies.problems import problems
 ROUNDS = 400
 
 
-def had(
+def time_had(
     problem: ShareProblem, combinations: Combinations, rounds: int
 ) -> tuple[Floats, list[tuple[Slot, ...]]]:
     """Parts of all rounds that each combination had of each type, and the rounds."""
@@ -46,7 +46,7 @@ def had(
 def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool) -> None:
     policy = Packing(np.random.default_rng(0)) if packed else LeastAttainedService()
     combinations = Combinations.from_shares(policy.compute_shares(problem).shares)
-    for chosen in had(problem, combinations, 12)[1]:
+    for chosen in time_had(problem, combinations, 12)[1]:
         used = np.zeros(len(problem.cluster.types))
         jobs: list[int] = []
         for slot in chosen:
@@ -61,7 +61,7 @@ def test_a_round_fits_and_runs_nobody_twice(problem: ShareProblem, packed: bool)
 @given(problem=problems())
 def test_nobody_with_a_share_starves(problem: ShareProblem) -> None:
     combinations = Combinations.from_shares(LeastAttainedService().compute_shares(problem).shares)
-    total = had(problem, combinations, ROUNDS)[0]
+    total = time_had(problem, combinations, ROUNDS)[0]
     promised = combinations.share > 0.02
     assert (total.sum(axis=1)[promised.any(axis=1)] > 0).all()
 
@@ -72,7 +72,7 @@ def test_shares_come_true() -> None:
     cluster = ClusterCapacity(("k80", "v100"), np.ones(2), np.ones(2))
     problem = ShareProblem(cluster, JobKinds(rates, np.ones(3, np.int64)), Jobs.from_kinds([0, 1, 2]))
     shares = LeastAttainedService().compute_shares(problem).shares
-    total = had(problem, Combinations.from_shares(shares), ROUNDS)[0]
+    total = time_had(problem, Combinations.from_shares(shares), ROUNDS)[0]
     assert total == pytest.approx(shares.alone, abs=0.1)
 
 
@@ -90,7 +90,7 @@ def test_a_large_job_is_not_passed_over_for_ever() -> None:
         ClusterCapacity(("gpu",), np.array([8.0]), np.ones(1)), kinds, Jobs.from_kinds([0] + [1] * 8)
     )
     shares = Shares(np.full((9, 1), 0.5))
-    total = had(problem, Combinations.from_shares(shares), ROUNDS)[0]
+    total = time_had(problem, Combinations.from_shares(shares), ROUNDS)[0]
     assert total[0, 0] == pytest.approx(0.5, abs=0.1)
 
 

@@ -75,7 +75,9 @@ def test_everybody_ends_and_nobody_is_faster_than_the_fastest_type(policy: Polic
 
 
 def test_rounds_are_nearly_ideal() -> None:
-    """As Fig. 5.15: the mean time to complete within a tenth, jobs of one worker, on a cluster not too small.
+    """Follows Fig.
+
+    5.15: mean completion time within a tenth, jobs of one worker, on a cluster not too small.
 
     Where a few jobs have all the time of a few workers, a round that went to another cannot be made up for.
     """

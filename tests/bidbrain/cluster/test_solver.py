@@ -16,7 +16,7 @@ from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, S
 from bidbrain.cluster.solver import LinearProgram, Unsolvable, solve, solve_by_sifting
 
 
-def dense(gain: np.ndarray, matrix: np.ndarray, low: np.ndarray, high: np.ndarray) -> LinearProgram:
+def dense_program(gain: np.ndarray, matrix: np.ndarray, low: np.ndarray, high: np.ndarray) -> LinearProgram:
     rows, columns = np.nonzero(matrix)
     count = len(gain)
     return LinearProgram(
@@ -30,7 +30,7 @@ def test_a_few_columns_at_a_time_end_at_the_optimum(seed: int, rows: int, floors
     chance = np.random.default_rng(seed)
     matrix = np.round(chance.uniform(0, 3, (rows, 60))) + 0.5
     low = np.where(chance.random(rows) < 0.3, 0.5, -np.inf) if floors else np.full(rows, -np.inf)
-    program = dense(chance.uniform(-1, 5, 60), matrix, low, chance.uniform(1, 9, rows))
+    program = dense_program(chance.uniform(-1, 5, 60), matrix, low, chance.uniform(1, 9, rows))
     first = chance.random(60) < 0.05
     try:
         whole = solve(program)
@@ -48,7 +48,9 @@ def test_a_few_columns_at_a_time_end_at_the_optimum(seed: int, rows: int, floors
 
 
 def test_where_the_first_columns_can_do_nothing_all_come_in() -> None:
-    program = dense(np.array([-1.0, -2.0]), np.array([[0.0, 1.0]]), np.array([3.0]), np.array([np.inf]))
+    program = dense_program(
+        np.array([-1.0, -2.0]), np.array([[0.0, 1.0]]), np.array([3.0]), np.array([np.inf])
+    )
     assert solve_by_sifting(program, np.array([True, False])).value == pytest.approx(-6.0)
 
 

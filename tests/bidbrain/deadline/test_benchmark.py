@@ -25,15 +25,15 @@ def flags(text: str) -> Flags:
 
 
 def course(of: DeadlineJob, text: str, rule: Rule) -> str:
-    """What ran in each tick of one window: ``s``, ``o`` or ``.``, up to the end of the work."""
+    """Returns what ran in each tick of one window: ``s``, ``o`` or ``.``, up to the end of the work."""
     ran: list[str] = []
 
-    def noted(now: DeadlineStates, beliefs: BeliefBatch) -> Codes:
+    def noting_rule(now: DeadlineStates, beliefs: BeliefBatch) -> Codes:
         machines = rule(now, beliefs)
         ran.append(".so"[machines[0]])
         return machines
 
-    simulate_rule(of, flags(text), noted)
+    simulate_rule(of, flags(text), noting_rule)
     return "".join(ran)
 
 

@@ -1,4 +1,4 @@
-"""What can be promised, and what can not."""
+"""Tests what can be promised, and what cannot."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ from pricing_data.model.units import Seconds
 from tests.bidbrain.deadline.build import TICK_S, job, jobs
 
 
-def recorded(rule: Rule) -> tuple[Rule, list[Codes]]:
+def record_answers(rule: Rule) -> tuple[Rule, list[Codes]]:
     """``rule``, and what it answered."""
     answers: list[Codes] = []
 
-    def noted(now: DeadlineStates, beliefs: BeliefBatch) -> Codes:
+    def noting_rule(now: DeadlineStates, beliefs: BeliefBatch) -> Codes:
         answers.append(rule(now, beliefs))
         return answers[-1]
 
-    return noted, answers
+    return noting_rule, answers
 
 
 @settings(max_examples=30, deadline=None)
@@ -39,7 +39,7 @@ def test_the_live_choice_is_the_benchmark_s(of: DeadlineJob, seed: int) -> None:
     """Step one window by ``choose_machine`` and a folded ``Belief``; run it among others in the simulator."""
     up = np.random.default_rng(seed).random((5, of.tick_count)) < 0.6
     policy = LeastCost.for_job(of)
-    noted, answers = recorded(policy.cheapest_machines)
+    noted, answers = record_answers(policy.cheapest_machines)
     simulate_rule(of, up, noted)
 
     live = live_course(policy, up[2])
@@ -54,7 +54,7 @@ def test_the_baselines_choose_live_as_in_the_benchmark(
     rule: Callable[[DeadlineJob], Rule], of: DeadlineJob, seed: int
 ) -> None:
     up = np.random.default_rng(seed).random((1, of.tick_count)) < 0.6
-    noted, answers = recorded(rule(of))
+    noted, answers = record_answers(rule(of))
     simulate_rule(of, up, noted)
 
     live = live_course(RuleOfThumb("baseline", of, rule(of)), up[0])
@@ -63,7 +63,7 @@ def test_the_baselines_choose_live_as_in_the_benchmark(
 
 
 def live_course(policy: LeastCost | RuleOfThumb, up: Flags) -> list[MachineKind]:
-    """What a live job runs until its work is done, by the arithmetic of one machine at a time."""
+    """Returns what a live job runs until its work is done, by the arithmetic of one machine at a time."""
     of = policy.job
     work_s, running, overhead_s = float(of.work_s), MachineKind.NOTHING, 0.0
     belief: Belief | None = None
@@ -95,8 +95,8 @@ def test_what_comes_later_changes_nothing_now(of: DeadlineJob, seed: int, data: 
     other = up.copy()
     other[:, cut:] = ~other[:, cut:]
     policy = LeastCost.for_job(of)
-    noted, answers = recorded(policy.cheapest_machines)
-    other_noted, other_answers = recorded(policy.cheapest_machines)
+    noted, answers = record_answers(policy.cheapest_machines)
+    other_noted, other_answers = record_answers(policy.cheapest_machines)
 
     simulate_rule(of, up, noted)
     simulate_rule(of, other, other_noted)
@@ -170,7 +170,7 @@ def least_expected(of: DeadlineJob, hazard: list[float], first: MachineKind) -> 
     prices: list[float] = of.tick_charges(TICK_S).tolist()
     d, ticks = of.overhead_s / TICK_S, of.tick_count - round(of.reserve_s / TICK_S)
 
-    def after(
+    def cost_after(
         tick: int, work: float, running: MachineKind, up: bool, age: int, machine: MachineKind
     ) -> float:
         start = 0.0 if machine in (running, MachineKind.NOTHING) else d
@@ -186,12 +186,12 @@ def least_expected(of: DeadlineJob, hazard: list[float], first: MachineKind) -> 
 
     def best(tick: int, work: float, running: MachineKind, up: bool, age: int) -> float:
         return min(
-            after(tick, work, running, up, age, machine)
+            cost_after(tick, work, running, up, age, machine)
             for machine in MachineKind
             if up or machine is not MachineKind.SPOT
         )
 
-    return after(0, of.work_s / TICK_S, MachineKind.NOTHING, True, 0, first)
+    return cost_after(0, of.work_s / TICK_S, MachineKind.NOTHING, True, 0, first)
 
 
 def test_a_choice_says_why() -> None:

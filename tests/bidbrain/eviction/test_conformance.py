@@ -1,4 +1,4 @@
-"""What every estimator promises (``eviction/base.py``), asked of each one that there is."""
+"""Tests what every estimator promises (``eviction/base.py``), for each one that there is."""
 
 from __future__ import annotations
 

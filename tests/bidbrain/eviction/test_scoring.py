@@ -64,7 +64,7 @@ def test_base_rates_know_only_what_was_settled(found: list[tuple[int, int, bool]
         assert rate == pytest.approx((every.lost[settled].sum() + 0.5) / (settled.sum() + 1))
 
 
-def fixed(hazard_per_h: float) -> Callable[[Instant], FittedMarkets]:
+def constant_model(hazard_per_h: float) -> Callable[[Instant], FittedMarkets]:
     evidence = Evidence(Seconds(1.0), Seconds(1.0), "fixed", Instant(0))
     known = MarketCurve(HazardCurve.with_constant_rate(hazard_per_h / HOUR_S), (0.5, 2.0), evidence)
     return lambda _: FittedCurves(lambda _: known)
@@ -78,7 +78,11 @@ def test_the_choice_finds_the_hazard_that_was_drawn_from() -> None:
         {MARKET: Spells.from_columns(begins, begins + lives, np.ones(400, np.bool_))}
     )
     now = Instant(int(begins[-1]))
-    candidates = {"far off": fixed(0.01), "right": fixed(0.5), "too high": fixed(3.0)}
+    candidates = {
+        "far off": constant_model(0.01),
+        "right": constant_model(0.5),
+        "too high": constant_model(3.0),
+    }
     assert choose_estimator(candidates, seen, MARKET, now) == "right"
     assert choose_estimator(candidates, seen, MARKET, Instant(HOUR_S)) == "far off", (
         "too little: the first that knows"

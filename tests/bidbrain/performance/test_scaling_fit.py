@@ -1,4 +1,4 @@
-"""What is measured of synthetic jobs whose truth is known, with noise, stragglers and changes."""
+"""Tests measurements of synthetic jobs whose truth is known, with noise, stragglers and changes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def spell(seconds: float = 600.0, truth: tuple[float, ...] = (4.0, 16.0, 8.0), *
     return Spell(tuple(sorted(machines.items())), speed, seconds)
 
 
-def after(*spells: Spell) -> Speeds:
+def speeds_after(*spells: Spell) -> Speeds:
     speeds = BEGUN
     for one in spells:
         speeds = speeds.with_spell(one)
@@ -49,7 +49,7 @@ def test_one_spell_by_hand() -> None:
 
 def test_a_type_that_was_not_seen_moves_with_those_that_were() -> None:
     """The job's own count of work was too low: all types are half as fast."""
-    found = after(spell(truth=(2.0, 8.0, 4.0), a=4), spell(truth=(2.0, 8.0, 4.0), b=2)).fit_speeds()
+    found = speeds_after(spell(truth=(2.0, 8.0, 4.0), a=4), spell(truth=(2.0, 8.0, 4.0), b=2)).fit_speeds()
     assert found["c"].value == pytest.approx(4.0, rel=0.15)
     assert found["c"].high - found["c"].low > 2 * (found["a"].high - found["a"].low)
 
@@ -57,14 +57,14 @@ def test_a_type_that_was_not_seen_moves_with_those_that_were() -> None:
 def test_footprints_of_several_types_tell_them_apart() -> None:
     truth = (4.0, 8.0, 8.0)
     mixed = [spell(truth=truth, a=n, b=m, c=1) for n, m in ((1, 1), (4, 1), (1, 4), (8, 0), (2, 6))]
-    found = after(*mixed).fit_speeds()
+    found = speeds_after(*mixed).fit_speeds()
     assert found["b"].value == pytest.approx(8.0, rel=0.05)
     assert found["a"].value == pytest.approx(4.0, rel=0.1)
 
 
 def test_a_longer_spell_says_more() -> None:
     short, long = (
-        after(spell(seconds, (2.0, 16.0, 8.0), a=2)).fit_speeds()["a"] for seconds in (20.0, 900.0)
+        speeds_after(spell(seconds, (2.0, 16.0, 8.0), a=2)).fit_speeds()["a"] for seconds in (20.0, 900.0)
     )
     assert long.value < short.value < 4.0
     assert long.high - long.low < short.high - short.low

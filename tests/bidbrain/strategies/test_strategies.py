@@ -1,4 +1,4 @@
-"""What each strategy asks for, and that live it is what it is in a batch."""
+"""Tests what each strategy requests, and that it does the same live as in a batch."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ LIMITS = Limits(max_instances=8, max_per_allocation=8)
 OFFERS = (offer(XLARGE, 0.05), offer(DOUBLE, 0.04))
 
 
-def told(xlarge: float, double: float, held: float | None = None) -> Told:
+def fixed_betas(xlarge: float, double: float, held: float | None = None) -> Told:
     """Betas of requests at the on-demand price, and of the machines held (at a bid of 0.1)."""
     betas = {(XLARGE, 0.2 - 0.05): xlarge, (DOUBLE, 0.2 - 0.04): double}
     return Told(betas=betas if held is None else betas | {(XLARGE, 0.1 - 0.05): held})
@@ -24,7 +24,7 @@ STRATEGY = TierML(cores=16)
 
 
 def test_begins_where_machines_fail_least_and_bids_the_on_demand_price() -> None:
-    decision = STRATEGY.decide(observe(offers=OFFERS, evictions=told(0.1, 0.3), limits=LIMITS))
+    decision = STRATEGY.decide(observe(offers=OFFERS, evictions=fixed_betas(0.1, 0.3), limits=LIMITS))
     assert (decision.action, decision.market, decision.count, decision.bid) == (
         Action.ACQUIRE,
         XLARGE,
@@ -34,25 +34,25 @@ def test_begins_where_machines_fail_least_and_bids_the_on_demand_price() -> None
 
 
 def test_machines_that_were_never_seen_to_fail_are_told_apart_by_price() -> None:
-    decision = STRATEGY.decide(observe(offers=OFFERS, evictions=told(0.0, 0.0), limits=LIMITS))
+    decision = STRATEGY.decide(observe(offers=OFFERS, evictions=fixed_betas(0.0, 0.0), limits=LIMITS))
     assert decision.market == DOUBLE
 
 
 def test_moves_only_for_a_significantly_better_class() -> None:
     for beta, action in ((0.2, Action.HOLD), (0.05, Action.ACQUIRE)):
-        evictions = told(0.9, beta, held=0.3)
+        evictions = fixed_betas(0.9, beta, held=0.3)
         decision = STRATEGY.decide(observe(holding("h"), offers=OFFERS, evictions=evictions, limits=LIMITS))
         assert decision.action is action
     stays = TierML(cores=16, factor=float("inf"))
     assert (
-        stays.decide(observe(holding("h"), offers=OFFERS, evictions=told(0.9, 0.05, 0.3))).action
+        stays.decide(observe(holding("h"), offers=OFFERS, evictions=fixed_betas(0.9, 0.05, 0.3))).action
         is Action.HOLD
     )
 
 
 def test_what_it_moves_away_from_ends_with_its_hour() -> None:
     better = holding("new", DOUBLE, bid=0.2, price=0.04)
-    observation = observe(holding("old"), better, offers=OFFERS, evictions=told(0.9, 0.05, 0.3))
+    observation = observe(holding("old"), better, offers=OFFERS, evictions=fixed_betas(0.9, 0.05, 0.3))
     assert STRATEGY.renew_or_terminate(observation, "old").action is Action.TERMINATE
     assert STRATEGY.renew_or_terminate(observation, "new").action is Action.RENEW
 

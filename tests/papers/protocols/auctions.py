@@ -95,7 +95,7 @@ def weeks_within(data: Path, every: int = 1) -> tuple[int, int]:
 
 
 def _share_between(series: Series, begin: Instant, end: Instant, horizon_s: int) -> Floats:
-    """Of the starts whose outcome was settled between the two, by delta."""
+    """Returns the share of the starts whose outcome was settled between the two, by delta."""
     until, later = (beta_table(series, now, BID_DELTAS, horizon_s) for now in (begin, end))
     before, after = (int(now) - horizon_s - int(series.times[0]) for now in (begin, end))
     return (later * after - until * before) / (after - before)

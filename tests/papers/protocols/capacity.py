@@ -86,7 +86,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _gcp_2019(data: Path) -> Iterator[Zone]:
-    """By zone; the zones with fewer than 100 machines are left out."""
+    """Returns spells by zone; zones with fewer than 100 machines are left out."""
     lives: dict[str, list[tuple[int, int, bool]]] = defaultdict(list)
     for row in _rows(data / "gcp-preemptions-2019" / "vm_lifetimes.csv.gz"):
         begin = parse_instant(row["requested_utc"])
@@ -99,7 +99,10 @@ def _gcp_2019(data: Path) -> Iterator[Zone]:
 
 
 def _probes_2020(data: Path) -> Iterator[Zone]:
-    """By cloud and zone, all GPUs together. A slot's machine runs from its first to its last sighting."""
+    """Returns spells by cloud and zone, all GPUs together.
+
+    A slot's machine runs from first to last sighting.
+    """
     for file, cloud in (("aws_2020-03-15", "aws"), ("gcp_2020-03-01", "gcp")):
         up: dict[str, tuple[str, int, int]] = {}
         lives: dict[str, list[tuple[int, int, bool]]] = defaultdict(list)

@@ -34,15 +34,15 @@ class Fleets:
     """Dollars for the hour."""
 
     @classmethod
-    def none(cls, size: int) -> Fleets:
-        return cls(nowhere(size), np.zeros(size, np.int64), never(size), np.zeros(size))
+    def without_machines(cls, size: int) -> Fleets:
+        return cls(no_markets(size), np.zeros(size, np.int64), never_times(size), np.zeros(size))
 
     @property
-    def spot(self) -> Flags:
+    def is_spot(self) -> Flags:
         spot: Flags = (self.place == 0) | (self.place == 1)
         return spot
 
-    def used(self, at: Floats, which: Flags) -> Floats:
+    def cost_of_hour(self, at: Floats, which: Flags) -> Floats:
         """Dollars for the part of the hour before ``at``; nothing where there are no machines."""
         there = self.place[which] != NOWHERE
         opened = np.where(there, self.hour_ends[which] - HOUR, 0)
@@ -60,17 +60,17 @@ class Fleets:
         self.hour_ends = np.where(which, others.hour_ends, self.hour_ends)
         self.price = np.where(which, others.price, self.price)
 
-    def clear(self, which: Flags) -> None:
+    def clear_rows(self, which: Flags) -> None:
         self.place = np.where(which, NOWHERE, self.place)
         self.hour_ends = np.where(which, NEVER, self.hour_ends)
 
-    def only(self, stay: Flags) -> Fleets:
+    def select(self, stay: Flags) -> Fleets:
         return Fleets(self.place[stay], self.level[stay], self.hour_ends[stay], self.price[stay])
 
 
-def never(size: int) -> Ints:
+def never_times(size: int) -> Ints:
     return np.full(size, NEVER)
 
 
-def nowhere(size: int) -> Ints:
+def no_markets(size: int) -> Ints:
     return np.full(size, NOWHERE)

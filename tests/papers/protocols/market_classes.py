@@ -1,4 +1,4 @@
-"""What TierML's protocol asks of two recorded markets, minute by minute, worked out once for all starts.
+"""Tabulates what TierML's protocol asks of two recorded markets, by minute, once for all starts.
 
     c    machine class, 0 (small machines) or 1 (large ones)
     l    level: one of the bids that are ever made for a class

@@ -69,14 +69,14 @@ def report(results: Iterable[Result]) -> Iterator[str]:
     for hours in (2, 20):
         yield f"\nmean over zones, {hours} h jobs"
         for name in (ON_DEMAND, STANDARD, AGILE, BRAIN, PROTEUS):
-            yield _line(pooled(rows, hours, name))
+            yield _line(pool_zones(rows, hours, name))
         yield from _attribution(rows, hours)
     yield "\nwhat the prices say (cheapest market per core, test window)"
     for result in results:
         yield _facts(result)
 
 
-def pooled(rows: Iterable[Row], hours: int, strategy: str) -> Row:
+def pool_zones(rows: Iterable[Row], hours: int, strategy: str) -> Row:
     """The mean zone."""
     chosen = [row for row in rows if (row.hours, row.strategy) == (hours, strategy)]
 
@@ -108,7 +108,7 @@ def _line(row: Row) -> str:
 
 def _attribution(rows: Iterable[Row], hours: int) -> Iterator[str]:
     rows = tuple(rows)
-    costs = {name: pooled(rows, hours, name) for name in (STANDARD, AGILE, BRAIN, PROTEUS)}
+    costs = {name: pool_zones(rows, hours, name) for name in (STANDARD, AGILE, BRAIN, PROTEUS)}
     for what, with_it, without in (
         ("Proteus for standard + checkpoints", PROTEUS, STANDARD),
         ("AgileML for checkpoints, standard bids", AGILE, STANDARD),

@@ -37,7 +37,7 @@ class Table:
         return np.flatnonzero(runs & named)
 
     def setting(self, workers: int, *, pairs: bool = False) -> SimulationSetup:
-        """As many workers of each type."""
+        """Returns a setup with as many workers of each type."""
         kinds = self.kinds if pairs else JobKinds(self.kinds.rates, self.kinds.scale)
         cluster = ClusterCapacity(TYPES, np.full(len(TYPES), float(workers)), PRICES)
         return SimulationSetup(cluster, kinds)
@@ -63,11 +63,11 @@ def table(data: Path) -> Table:
 
 
 def mix(*, multiple: bool) -> tuple[tuple[int, float], ...]:
-    """How many workers jobs need, and what part of them as many."""
+    """Returns how many workers jobs need, and which part of the jobs needs that many."""
     return ((1, 0.7), (2, 0.125), (4, 0.125), (8, 0.05)) if multiple else ((1, 1.0),)
 
 
-def drawn(found: Table, count: int, per_hour: float, seed: int, *, multiple: bool) -> Trace:
+def draw_jobs(found: Table, count: int, per_hour: float, seed: int, *, multiple: bool) -> Trace:
     """``count`` jobs by the workload of 5.7.1; ``per_hour`` 0: all at the start (a static trace).
 
     V100 minutes 10^x, x uniform on [1.5, 3] (80 %) or [3, 4]. ``multiple``: 1 worker (70 %), 2 or 4 (25 %, in
@@ -83,7 +83,7 @@ def drawn(found: Table, count: int, per_hour: float, seed: int, *, multiple: boo
     return _trace(found, kind, 60 * 10**exponent, _arrivals(chance, count, per_hour), np.full(count, np.inf))
 
 
-def priced(found: Table, count: int, per_hour: float, seed: int) -> Trace:
+def draw_priced_jobs(found: Table, count: int, per_hour: float, seed: int) -> Trace:
     """ResNet-50 and A3C jobs of 0.5 to 8 days on a V100, with deadlines 1.2 to 10 times as long (5.7.3)."""
     chance = np.random.default_rng(seed)
     models = chance.random(count) < 0.5

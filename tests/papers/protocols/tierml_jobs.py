@@ -19,13 +19,22 @@ import numpy.typing as npt
 
 from bidbrain.strategies.mttf import HORIZON_S
 from bidbrain.strategies.tierml import worth_a_move
-from tests.papers.protocols.fleets import HOUR, NEVER, NOWHERE, ON_DEMAND, Fleets, Ints, never, nowhere
+from tests.papers.protocols.fleets import (
+    HOUR,
+    NEVER,
+    NOWHERE,
+    ON_DEMAND,
+    Fleets,
+    Ints,
+    never_times,
+    no_markets,
+)
 from tests.papers.protocols.market_classes import MINUTE_S, Flags, Floats, Tables, first_from
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How jobs choose machines and live with losing them."""
+    """Describes how jobs choose machines and cope with losing them."""
 
     name: str
     reliable: int
@@ -42,12 +51,12 @@ class Scheme:
     """Minutes from a request to machines that work (TierML 3.4)."""
 
     @property
-    def elastic(self) -> bool:
+    def is_elastic(self) -> bool:
         return self.overhead == 0.0
 
     @property
     def share(self) -> float:
-        """Of a fleet, what is transient."""
+        """Returns the transient share of a fleet."""
         return 1.0 - self.reliable / 64
 
 
@@ -95,9 +104,13 @@ class _Lanes:
         self.done, self.spent = np.zeros(size), np.zeros(size)
         self.lost, self.rented = np.zeros(size), np.zeros(size)
         self.ran = starts.copy()
-        self.vacated = Fleets.none(size)
-        self.asked, self.asked_level, self.ready = nowhere(size), np.zeros(size, np.int64), never(size)
-        self.held = Fleets.none(size)
+        self.vacated = Fleets.without_machines(size)
+        self.asked, self.asked_level, self.ready = (
+            no_markets(size),
+            np.zeros(size, np.int64),
+            never_times(size),
+        )
+        self.held = Fleets.without_machines(size)
         place, level = self._choice(starts)
         self._settle_in(np.ones(size, np.bool_), place, level)
 
@@ -119,16 +132,16 @@ class _Lanes:
         return result
 
     def _evicted_at(self, fleets: Fleets) -> Ints:
-        """Of the spot machines of ``fleets``; never, of others."""
+        """Returns when the spot machines of ``fleets`` are evicted; never for others."""
         spot = (fleets.place == 0) | (fleets.place == 1)
         place, time = np.where(spot, fleets.place, 0), np.minimum(self.time, self.tables.minutes - 1)
         return np.where(spot, self.tables.evicted[place, fleets.level, time], NEVER)
 
     def _moves_at(self) -> Ints:
-        """When a move falls due: at the earliest a minute after the last event, and one at a time."""
+        """Returns when a move falls due: at the earliest a minute after the last event, one at a time."""
         free = (self.asked == NOWHERE) & (self.vacated.place == NOWHERE) & (self.held.place != NOWHERE)
-        if not self.scheme.elastic:
-            return never(len(self.time))
+        if not self.scheme.is_elastic:
+            return never_times(len(self.time))
         ahead = np.minimum(self.time + 1, self.tables.minutes - 1)
         spot = self.held.place != ON_DEMAND
         place = np.where(free & spot, self.held.place, 0)
@@ -139,7 +152,7 @@ class _Lanes:
     def _advance(self, until: Ints) -> None:
         """Work and pay until the event; note the lengths that are done on the way."""
         share, slow = self.scheme.share, 1 + self.scheme.overhead
-        speed = np.where(self.held.place == ON_DEMAND, share, np.where(self.held.spot, share / slow, 0.0))
+        speed = np.where(self.held.place == ON_DEMAND, share, np.where(self.held.is_spot, share / slow, 0.0))
         speed += np.where(self.vacated.place == NOWHERE, 0.0, share)
         speed = np.where(speed > 0, speed, self.scheme.reliable / 64)
         for column, length in enumerate(self.lengths):
@@ -154,7 +167,7 @@ class _Lanes:
 
     def _finish(self, passes: Flags, column: int, at: Floats) -> None:
         rows, at = self.row[passes], at[passes]
-        used = self.held.used(at, passes) + self.vacated.used(at, passes)
+        used = self.held.cost_of_hour(at, passes) + self.vacated.cost_of_hour(at, passes)
         elapsed = at - self.began[passes]
         kept = self.scheme.reliable / 64 * self.tables.on_demand * elapsed / HOUR
         self.cost[rows, column] = self.spent[passes] + used + kept
@@ -170,23 +183,23 @@ class _Lanes:
         self.held.open_hour(over, self.time, self._price(self.held.place, self.held.level))
         gone = self.vacated.hour_ends == self.time
         self.spent += np.where(gone, self.vacated.price, 0.0)
-        self.vacated.clear(gone)
+        self.vacated.clear_rows(gone)
 
     def _evict(self) -> None:
         """The price exceeds the bid: the hour is free; checkpointed jobs lose what they did since."""
-        evicted = self.held.spot & (self._evicted_at(self.held) == self.time)
+        evicted = self.held.is_spot & (self._evicted_at(self.held) == self.time)
         if self.scheme.rolls_back:
-            self.done -= np.where(evicted, self._unsaved(), 0.0)
+            self.done -= np.where(evicted, self._unsaved_minutes(), 0.0)
         self.lost += evicted
-        self.held.clear(evicted)
-        self.vacated.clear(self.vacated.spot & (self._evicted_at(self.vacated) == self.time))
+        self.held.clear_rows(evicted)
+        self.vacated.clear_rows(self.vacated.is_spot & (self._evicted_at(self.vacated) == self.time))
         self._ask(evicted & (self.asked == NOWHERE))
 
-    def _unsaved(self) -> Floats:
+    def _unsaved_minutes(self) -> Floats:
         """Useful minutes since the last checkpoint. By Young's rule an overhead o comes of the interval
         2 o MTTF; an MTTF longer than the horizon of its estimate is not believed.
         """
-        place = np.where(self.held.spot, self.held.place, 0)
+        place = np.where(self.held.is_spot, self.held.place, 0)
         rate = self.tables.rates[place, self.held.level, self.ran].astype(np.float64)
         interval = 2 * self.scheme.overhead / (np.maximum(rate, 1 / HORIZON_S) * MINUTE_S)
         unsaved: Floats = np.mod(self.time - self.ran, interval) / (1 + self.scheme.overhead)
@@ -210,12 +223,12 @@ class _Lanes:
     def _ask_to_move(self) -> None:
         now = np.minimum(self.time, self.tables.minutes - 1)
         idle = (self.asked == NOWHERE) & (self.vacated.place == NOWHERE)
-        spot, rented = idle & self.held.spot, idle & (self.held.place == ON_DEMAND)
+        spot, rented = idle & self.held.is_spot, idle & (self.held.place == ON_DEMAND)
         if self.scheme.moves_at is not None:
             place = np.where(spot, self.held.place, 0)
             moves = spot & (self.due[place, self.held.level, now] == self.time)
             self._request(moves, 1 - place, self.tables.level[1 - place, now])
-        if self.scheme.elastic:
+        if self.scheme.is_elastic:
             self._ask(rented & (self.opens[now] == self.time))
 
     # ---- choosing -------------------------------------------------------------------------------
@@ -227,13 +240,13 @@ class _Lanes:
         for c in self.scheme.classes:
             level = self.tables.level[c, now]
             price = self._price(np.full(len(now), c), level)
-            if self.scheme.elastic:
+            if self.scheme.is_elastic:
                 # Rates first; among machines that have never been seen to fail, dollars.
                 worth[c] = self.tables.rates[c, level, now] + 1e-12 * price
             else:
                 worth[c] = price
             worth[c][level < 0] = np.inf
-        worth[ON_DEMAND] = 1e9 if self.scheme.elastic else self.tables.on_demand
+        worth[ON_DEMAND] = 1e9 if self.scheme.is_elastic else self.tables.on_demand
         place = worth.argmin(axis=0)
         level = np.where(
             place == ON_DEMAND, 0, self.tables.level[np.where(place == ON_DEMAND, 0, place), now]
@@ -271,7 +284,7 @@ class _Lanes:
             setattr(self, name, getattr(self, name)[stay])
         for name in ("asked", "asked_level", "ready"):
             setattr(self, name, getattr(self, name)[stay])
-        self.held, self.vacated = self.held.only(stay), self.vacated.only(stay)
+        self.held, self.vacated = self.held.select(stay), self.vacated.select(stay)
 
 
 def _due(tables: Tables, scheme: Scheme) -> Ints:

@@ -1,4 +1,4 @@
-"""What the feeds' tests share: credentials that open nothing."""
+"""Provides what the feeds' tests share: credentials that open nothing."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _fetch(feed: AwsFeed, store: MemoryStore, patience: FetchPatience = _HASTE) 
     return fetch_all([feed], store, kinds=[PartKind.PRICES], patience=patience)
 
 
-def _stored(store: MemoryStore, region: str) -> set[tuple[str, str, int, float]]:
+def _stored_rows(store: MemoryStore, region: str) -> set[tuple[str, str, int, float]]:
     return {
         (market.zone, market.instance_type, at, price)
         for (source, market, at), price in store.prices.items()
@@ -78,7 +78,7 @@ def _stored(store: MemoryStore, region: str) -> set[tuple[str, str, int, float]]
     }
 
 
-def _expected(rows: list[Row]) -> set[tuple[str, str, int, float]]:
+def _expected_rows(rows: list[Row]) -> set[tuple[str, str, int, float]]:
     return {(zone, name, parse_instant(at), float(price)) for at, zone, name, price in rows}
 
 
@@ -88,7 +88,7 @@ def test_every_recorded_row_arrives_once(feed: AwsFeed, rows: list[Row]) -> None
     report = _fetch(feed, store)
     assert report.is_complete
     for region in _REGIONS:
-        assert _stored(store, region) == _expected(rows)
+        assert _stored_rows(store, region) == _expected_rows(rows)
     assert {part.new for part in report.parts} == {len(rows)}
     assert all(part.cursor == "up to 2021-05-10T00:00:00Z" for part in report.parts)
 
@@ -104,7 +104,7 @@ def test_what_is_newer_than_the_store_is_all_that_a_second_fetch_asks_for(
     report = _fetch(feed, store)
     newest = parse_instant("2021-04-20T00:00:00Z")
     assert all(start >= newest for _, start, _ in cloud.calls[before:])
-    assert _stored(store, "us-east-1") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _expected_rows(rows)
     assert sum(part.new for part in report.parts) < len(rows)
     assert not sum(part.new for part in _fetch(feed, store).parts), "nothing is new the third time"
 
@@ -121,7 +121,7 @@ def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
         report = _fetch(AwsFeed(lambda: cloud.now, some), store)
         assert report.is_complete
         assert sum(part.new > 0 for part in report.parts) == 2 * count, "the second time all are known"
-    asked = {row for row in _expected(rows) if row[0] in some.zones and row[1] in some.types}
+    asked = {row for row in _expected_rows(rows) if row[0] in some.zones and row[1] in some.types}
     stored = {
         (market.zone, market.instance_type, at, price)
         for (source, market, at), price in store.prices.items()
@@ -130,7 +130,7 @@ def test_some_types_and_zones_are_fetched_whole_and_leave_no_hole_behind(
     assert stored == asked
     assert {at for _, at, _ in cloud.calls} == {at for _, at, _ in cloud.calls[: len(cloud.calls) // 2]}
     _fetch(_feed(cloud, _REGIONS), store)
-    assert _stored(store, "us-east-1") == _expected(rows), (
+    assert _stored_rows(store, "us-east-1") == _expected_rows(rows), (
         "whoever fetches everything starts at the beginning"
     )
 
@@ -142,16 +142,16 @@ def test_the_price_in_force_when_the_history_begins_is_kept(
     store = MemoryStore()
     cloud.now = Instant(begins + 90 * 86400)
     _fetch(feed, store)
-    stored = _stored(store, "us-east-1")
-    assert {row[:2] for row in stored if row[2] < begins} == {row[:2] for row in _expected(rows)}
-    assert {row for row in _expected(rows) if row[2] >= begins} <= stored <= _expected(rows)
+    stored = _stored_rows(store, "us-east-1")
+    assert {row[:2] for row in stored if row[2] < begins} == {row[:2] for row in _expected_rows(rows)}
+    assert {row for row in _expected_rows(rows) if row[2] >= begins} <= stored <= _expected_rows(rows)
 
 
 def test_short_and_empty_pages_are_not_the_end(cloud: Cloud, feed: AwsFeed, rows: list[Row]) -> None:
     cloud.page_size = lambda page: (97, 0, 1, 250)[page % 4]
     store = MemoryStore()
     assert _fetch(feed, store).is_complete
-    assert _stored(store, "us-west-2") == _expected(rows)
+    assert _stored_rows(store, "us-west-2") == _expected_rows(rows)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_while_of_trouble_is_waited_out(
     report = _fetch(feed, store)
     assert report.is_complete
     assert sum(part.retries for part in report.parts) in (1, 2), "botocore asks again, or not"
-    assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _stored_rows(store, "us-west-2") == _expected_rows(rows)
 
 
 def test_throttling_without_end_is_reported_and_the_next_fetch_goes_on(
@@ -181,7 +181,7 @@ def test_throttling_without_end_is_reported_and_the_next_fetch_goes_on(
     assert by_name["us-west-2"].done
     cloud.always.clear()
     assert _fetch(feed, store).is_complete
-    assert _stored(store, "us-east-1") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _expected_rows(rows)
 
 
 def test_an_expired_credential_keeps_what_was_stored(cloud: Cloud, feed: AwsFeed, rows: list[Row]) -> None:
@@ -192,11 +192,11 @@ def test_an_expired_credential_keeps_what_was_stored(cloud: Cloud, feed: AwsFeed
     report = _fetch(feed, store)
     assert all(isinstance(part.failure, FeedCredentialsExpired) for part in report.parts)
     assert "Log in again" in str(report.parts[0].failure)
-    newest = max(row[2] for row in _stored(store, "us-east-1"))
-    assert {row for row in _expected(rows) if row[2] <= newest} == _stored(store, "us-east-1")
+    newest = max(row[2] for row in _stored_rows(store, "us-east-1"))
+    assert {row for row in _expected_rows(rows) if row[2] <= newest} == _stored_rows(store, "us-east-1")
     cloud.always.clear()
     assert _fetch(feed, store).is_complete
-    assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _stored_rows(store, "us-west-2") == _expected_rows(rows)
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "OptInRequired"])
@@ -210,7 +210,7 @@ def test_a_refused_region_is_reported_and_the_others_are_fetched(
     assert "us-west-2" in str(by_name["us-west-2"].failure)
     assert by_name["us-west-2"].retries == 0
     assert by_name["us-east-1"].done
-    assert _stored(store, "us-east-1") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _expected_rows(rows)
 
 
 _SPOILS = (
@@ -221,7 +221,7 @@ _SPOILS = (
 )
 
 
-def _spoilt(row: Row) -> dict[str, str]:
+def _spoil_rows(row: Row) -> dict[str, str]:
     """Every g4dn row, in one way or another."""
     at, zone, name, _ = row
     written = {**as_aws(row), **_SPOILS[(len(zone) + parse_instant(at)) % len(_SPOILS)]}
@@ -231,10 +231,10 @@ def _spoilt(row: Row) -> dict[str, str]:
 def test_rows_that_are_none_are_put_aside_and_keep_no_other_back(
     cloud: Cloud, feed: AwsFeed, rows: list[Row], tmp_path: Path
 ) -> None:
-    cloud.writes = _spoilt
+    cloud.writes = _spoil_rows
     store = PriceStore(tmp_path)
-    spoilt = {json.dumps(_spoilt(row), sort_keys=True) for row in rows if row[2] == "g4dn.xlarge"}
-    sound = {row for row in _expected(rows) if row[1] != "g4dn.xlarge"}
+    spoilt = {json.dumps(_spoil_rows(row), sort_keys=True) for row in rows if row[2] == "g4dn.xlarge"}
+    sound = {row for row in _expected_rows(rows) if row[1] != "g4dn.xlarge"}
     for fetched in (1, 2):
         report = fetch_all([feed], store, kinds=[PartKind.PRICES], patience=_HASTE)
         assert report.is_complete
@@ -286,12 +286,12 @@ def test_an_interrupt_keeps_whole_spans_and_the_next_fetch_completes_them(
     assert report.interrupted
     assert heard_in == {threading.current_thread()}
     for region in _REGIONS:
-        stored = _stored(store, region)
+        stored = _stored_rows(store, region)
         newest = max((row[2] for row in stored), default=0)
-        assert stored == {row for row in _expected(rows) if row[2] <= newest}
+        assert stored == {row for row in _expected_rows(rows) if row[2] <= newest}
     assert not all(part.done for part in report.parts)
     assert _fetch(feed, store).is_complete
-    assert _stored(store, "us-east-1") == _stored(store, "us-west-2") == _expected(rows)
+    assert _stored_rows(store, "us-east-1") == _stored_rows(store, "us-west-2") == _expected_rows(rows)
 
 
 def test_all_enabled_regions_are_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +337,8 @@ def test_a_long_recorded_trace_row_by_row(
     )
     believed: set[tuple[str, str, int, float]] = set(zip(*columns, strict=True))
     assert len(believed) == len(frame) == report.parts[0].new
-    assert believed <= _expected(rows)
-    missing = _expected(rows) - believed
+    assert believed <= _expected_rows(rows)
+    missing = _expected_rows(rows) - believed
     set_aside = {
         (one.market.zone, one.market.instance_type, one.at) for one in store.list_quarantined() if one.market
     }

@@ -35,7 +35,7 @@ _ON_DEMAND = FeedPart("aws", PartKind.ON_DEMAND, "us-east-1", catalogue.ON_DEMAN
 
 
 def _product(name: str, price: str, unit: str = "Hrs") -> str:
-    """As the Price List writes one, shortened."""
+    """Returns a product as the Price List writes it, shortened."""
     dimension = {"unit": unit, "pricePerUnit": {"USD": price}, "beginRange": "0", "endRange": "Inf"}
     term = {"effectiveDate": "2026-11-01T00:00:00Z", "priceDimensions": {"A.JRTC.6YS6": dimension}}
     attributes = {"instanceType": name, "regionCode": "us-east-1", "operatingSystem": "Linux"}

@@ -64,7 +64,7 @@ _json = st.recursive(
 )
 
 
-def _drained(pages: Iterator[Page]) -> tuple[list[Page], FeedError | None]:
+def _drain_pages(pages: Iterator[Page]) -> tuple[list[Page], FeedError | None]:
     got = []
     try:
         for page in pages:
@@ -75,7 +75,7 @@ def _drained(pages: Iterator[Page]) -> tuple[list[Page], FeedError | None]:
 
 
 def _rows_of(answers: list[dict[str, Any]]) -> Iterator[list[dict[str, str]]]:
-    """Of the pages that are asked for: up to the first without a token."""
+    """Returns the rows of the pages that are requested: up to the first without a token."""
     for answer in answers:
         yield answer.get("SpotPriceHistory", [])
         if not answer.get("NextToken"):
@@ -92,7 +92,7 @@ def test_odd_price_answers(answers: list[dict[str, Any]]) -> None:
         return waiting.pop(0) if waiting else {}
 
     since = Instant(_NOW - 3600)
-    pages, error = _drained(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
+    pages, error = _drain_pages(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
     batches = [batch for page in pages for batch in page.batches if isinstance(batch, Batch)]
     aside = [
         row.text for page in pages for b in page.batches if isinstance(b, UnreadableBatch) for row in b.rows
@@ -130,7 +130,7 @@ _products = st.one_of(
 @given(st.lists(_products, max_size=3))
 def test_odd_price_lists(listed: list[str]) -> None:
     answer = {"PriceList": listed}
-    _drained(catalogue.on_demand_pages(lambda **_: answer, _ON_DEMAND, lambda: _NOW))
+    _drain_pages(catalogue.on_demand_pages(lambda **_: answer, _ON_DEMAND, lambda: _NOW))
 
 
 @given(
@@ -138,14 +138,14 @@ def test_odd_price_lists(listed: list[str]) -> None:
 )
 def test_odd_instance_types(described: list[dict[str, Any]]) -> None:
     answer = {"InstanceTypes": described}
-    _drained(catalogue.type_pages(lambda **_: answer, _TYPES, lambda: _NOW))
+    _drain_pages(catalogue.type_pages(lambda **_: answer, _TYPES, lambda: _NOW))
 
 
 @given(st.one_of(_json, st.fixed_dictionaries({"ranges": _json, "spot_advisor": _json})))
 def test_odd_advisor_files(content: object) -> None:
     text = base64.b64encode(json.dumps(content).encode()).decode()
     feed = advisor.AwsAdvisorFeed(lambda: _NOW, f"data:application/json;base64,{text}")
-    _drained(feed.fetch(feed.list_parts()[0], None))
+    _drain_pages(feed.fetch(feed.list_parts()[0], None))
 
 
 _WIRE = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -159,7 +159,7 @@ _ERROR = b"""<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>
 
 
 class _Raw:
-    """What urllib3 would hand to botocore."""
+    """Stands for what urllib3 would hand to botocore."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -186,7 +186,7 @@ def wire() -> tuple[Callable[..., Answer], list[tuple[int, bytes]]]:
 
 
 @st.composite
-def _mutated(draw: st.DrawFn) -> bytes:
+def _mutate_answer(draw: st.DrawFn) -> bytes:
     """A sound answer with a few bytes changed, cut out or doubled."""
     body = bytearray(draw(st.sampled_from([_WIRE, _ERROR])))
     for _ in range(draw(st.integers(1, 4))):
@@ -199,14 +199,14 @@ def _mutated(draw: st.DrawFn) -> bytes:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(status=st.sampled_from([200, 200, 200, 400, 403, 429, 500, 503]), body=_mutated())
+@given(status=st.sampled_from([200, 200, 200, 400, 403, 429, 500, 503]), body=_mutate_answer())
 def test_odd_bytes_on_the_wire(
     wire: tuple[Callable[..., Answer], list[tuple[int, bytes]]], status: int, body: bytes
 ) -> None:
     describe, answers = wire
     answers[:] = [(status, body)]
     since = Instant(_NOW - 3600)
-    pages, error = _drained(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
+    pages, error = _drain_pages(spot_prices.price_pages(describe, _PRICES, since, lambda: _NOW))
     if status != 200:
         assert error is not None
     if error is not None:

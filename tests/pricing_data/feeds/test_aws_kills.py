@@ -18,15 +18,15 @@ _REGIONS = ("us-east-1", "us-west-2")
 _PATIENCE_S = 60.0
 
 
-def _started(root: Path, cloud: Cloud) -> subprocess.Popen[str]:
+def _start_fetch(root: Path, cloud: Cloud) -> subprocess.Popen[str]:
     module = "tests.pricing_data.feeds.fetch_once"
     command = [sys.executable, "-m", module, str(root), cloud.address, format_instant(END), *_REGIONS]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _fetched(root: Path, cloud: Cloud) -> float:
+def _time_fetch(root: Path, cloud: Cloud) -> float:
     """Seconds a whole fetch takes once it has begun."""
-    with _started(root, cloud) as fetching:
+    with _start_fetch(root, cloud) as fetching:
         assert fetching.stdout is not None
         assert fetching.stdout.readline() == "begun\n"
         began = time.monotonic()
@@ -35,9 +35,9 @@ def _fetched(root: Path, cloud: Cloud) -> float:
     return time.monotonic() - began
 
 
-def _killed(root: Path, cloud: Cloud, after_s: float) -> bool:
+def _kill_after(root: Path, cloud: Cloud, after_s: float) -> bool:
     """Whether it was still at work ``after_s`` after it had begun."""
-    with _started(root, cloud) as fetching:
+    with _start_fetch(root, cloud) as fetching:
         assert fetching.stdout is not None
         assert fetching.stdout.readline() == "begun\n"
         time.sleep(after_s)
@@ -46,7 +46,7 @@ def _killed(root: Path, cloud: Cloud, after_s: float) -> bool:
     return at_work
 
 
-def _stored(root: Path, region: str) -> set[tuple[str, str, int, float]]:
+def _stored_rows(root: Path, region: str) -> set[tuple[str, str, int, float]]:
     store = PriceStore(root)
     assert not store.list_quarantined()
     return {
@@ -58,7 +58,7 @@ def _stored(root: Path, region: str) -> set[tuple[str, str, int, float]]:
 
 
 def _steps(rows: list[Row]) -> set[tuple[str, str, int, float]]:
-    """As a store tells them: the rows that change their market's price."""
+    """Returns the rows that change their market's price, as a store does."""
     steps, before = set[tuple[str, str, int, float]](), dict[tuple[str, str], float]()
     for at, zone, name, price in sorted(rows):
         if before.get((zone, name)) != float(price):
@@ -79,16 +79,16 @@ def test_a_killed_fetch_leaves_whole_spans_and_is_completed(
     chance = random.Random(3)
     kills, struck = 50 if campaign else 3, 0
     with serving(Cloud(traces={region: Trace(rows) for region in _REGIONS})) as cloud:
-        whole_s = _fetched(tmp_path / "whole", cloud)
-        assert _stored(tmp_path / "whole", "us-east-1") == steps
+        whole_s = _time_fetch(tmp_path / "whole", cloud)
+        assert _stored_rows(tmp_path / "whole", "us-east-1") == steps
         for kill in range(kills):
             root = tmp_path / f"store-{kill // 3}"
-            struck += _killed(root, cloud, chance.uniform(0, whole_s))
+            struck += _kill_after(root, cloud, chance.uniform(0, whole_s))
             for region in _REGIONS:
-                stored = _stored(root, region)
+                stored = _stored_rows(root, region)
                 newest = max((step[2] for step in stored), default=0)
                 assert stored == {step for step in steps if step[2] <= newest}
             if kill % 3 == 2 or kill == kills - 1:
-                _fetched(root, cloud)
-                assert _stored(root, "us-east-1") == _stored(root, "us-west-2") == steps
+                _time_fetch(root, cloud)
+                assert _stored_rows(root, "us-east-1") == _stored_rows(root, "us-west-2") == steps
     assert struck >= kills // 2

@@ -52,13 +52,13 @@ class Cloud:
         self.paths = _PATHS[name]
         """A path for each kind of data."""
 
-    def fetched(self, store: MemoryStore | None = None, **settings: Any) -> tuple[FetchReport, MemoryStore]:
+    def fetch_all(self, store: MemoryStore | None = None, **settings: Any) -> tuple[FetchReport, MemoryStore]:
         store = store or MemoryStore()
         with self.server.running() as address:
             feed = self._feed(address, self.naps, **settings)
             return fetch_all([feed], store, patience=_AT_ONCE), store
 
-    def refusal(self, status: int, **more: Any) -> Reply:
+    def refuse_with(self, status: int, **more: Any) -> Reply:
         if self.name == "gcp":
             return gcp_fake.refused(status, "no", **more)
         return azure_fake.refused(status, "No", "no", **more)
@@ -124,14 +124,14 @@ def failures(report: FetchReport) -> list[FeedError]:
 
 
 def test_everything_that_is_listed_is_stored(cloud: Cloud) -> None:
-    report, store = cloud.fetched()
+    report, store = cloud.fetch_all()
     assert report.is_complete, failures(report)
     check(store, cloud.expected)
 
 
 def test_a_second_fetch_finds_nothing_new(cloud: Cloud) -> None:
-    _, store = cloud.fetched()
-    report, store = cloud.fetched(store)
+    _, store = cloud.fetch_all()
+    report, store = cloud.fetch_all(store)
     assert report.is_complete
     assert sum(part.new for part in report.parts) == 0
     check(store, cloud.expected)
@@ -147,7 +147,7 @@ def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
         narrowing: dict[str, Any] = {"zones": tuple(regions), "machine_types": tuple(some)}
     else:
         narrowing = {"regions": tuple(regions), "sizes": tuple(some)}
-    _, store = cloud.fetched(**narrowing)
+    _, store = cloud.fetch_all(**narrowing)
     places = {*regions, *(zone[:-2] for zone in regions if zone.count("-") == 2)}
     expected = cloud.expected.prices
     asked = {
@@ -162,7 +162,7 @@ def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
 
 
 def test_a_type_that_google_does_not_have_is_said() -> None:
-    report, _ = Cloud("gcp").fetched(machine_types=("n2-standard-3",))
+    report, _ = Cloud("gcp").fetch_all(machine_types=("n2-standard-3",))
     ((_, error),) = report.unavailable
     assert isinstance(error, FeedUnavailable)
     assert "nothing there is called n2-standard-3" in str(error)
@@ -171,8 +171,8 @@ def test_a_type_that_google_does_not_have_is_said() -> None:
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "7"}], ids=["silent", "retry-after"])
 def test_throttled_answers_are_asked_for_again(cloud: Cloud, headers: Mapping[str, str]) -> None:
     for kind in cloud.paths:
-        cloud.fail(kind, cloud.refusal(429, headers=headers), times=2)
-    report, store = cloud.fetched()
+        cloud.fail(kind, cloud.refuse_with(429, headers=headers), times=2)
+    report, store = cloud.fetch_all()
     assert report.is_complete, failures(report)
     check(store, cloud.expected)
     assert len(cloud.naps) >= 2 * len(cloud.paths)
@@ -182,7 +182,7 @@ def test_throttled_answers_are_asked_for_again(cloud: Cloud, headers: Mapping[st
 def test_a_connection_that_breaks_in_the_middle_of_a_page_loses_nothing(cloud: Cloud) -> None:
     for kind in cloud.paths:
         cloud.fail(kind, None, skip=1)
-    report, store = cloud.fetched()
+    report, store = cloud.fetch_all()
     assert report.is_complete, failures(report)
     check(store, cloud.expected)
     assert len(cloud.naps) == len(cloud.paths)
@@ -190,16 +190,16 @@ def test_a_connection_that_breaks_in_the_middle_of_a_page_loses_nothing(cloud: C
 
 def test_whoever_throttles_for_ever_is_reported(cloud: Cloud) -> None:
     path = cloud.paths[PartKind.PRICES]
-    cloud.server.faults += [Fault(path, cloud.refusal(429))] * 1000
-    report, _ = cloud.fetched()
+    cloud.server.faults += [Fault(path, cloud.refuse_with(429))] * 1000
+    report, _ = cloud.fetch_all()
     named = [*failures(report), *(error for _, error in report.unavailable)]
     assert any(isinstance(error, FeedThrottled) for error in named)
 
 
 def test_a_server_that_fails_is_asked_again(cloud: Cloud) -> None:
     for kind in cloud.paths:
-        cloud.fail(kind, cloud.refusal(503), times=2)
-    report, store = cloud.fetched()
+        cloud.fail(kind, cloud.refuse_with(503), times=2)
+    report, store = cloud.fetch_all()
     assert report.is_complete, failures(report)
     check(store, cloud.expected)
 
@@ -207,8 +207,8 @@ def test_a_server_that_fails_is_asked_again(cloud: Cloud) -> None:
 @pytest.mark.parametrize("cloud", ["gcp", "azure"], indirect=True)
 def test_expired_credentials_end_the_feed_and_say_so(cloud: Cloud) -> None:
     for path in cloud.paths.values():
-        cloud.server.faults += [Fault(path, cloud.refusal(401))] * 100
-    report, store = cloud.fetched()
+        cloud.server.faults += [Fault(path, cloud.refuse_with(401))] * 100
+    report, store = cloud.fetch_all()
     (error,) = (error for _, error in report.unavailable)
     assert isinstance(error, FeedCredentialsExpired)
     assert "Log in with" in str(error)
@@ -231,10 +231,10 @@ def test_an_azure_without_a_login_is_unavailable() -> None:
 
 def test_credentials_that_expire_on_the_way_keep_what_was_stored() -> None:
     cloud = Cloud("gcp")
-    cloud.server.faults += [Fault("us-central1/advice", cloud.refusal(401), skip=10)]
-    report, store = cloud.fetched()
+    cloud.server.faults += [Fault("us-central1/advice", cloud.refuse_with(401), skip=10)]
+    report, store = cloud.fetch_all()
     assert any(isinstance(error, FeedCredentialsExpired) for error in failures(report))
-    report, store = cloud.fetched(store)
+    report, store = cloud.fetch_all(store)
     assert report.is_complete
     check(store, cloud.expected)
 
@@ -245,9 +245,9 @@ def test_a_region_goes_on_where_it_was_throttled() -> None:
     zones = tuple(f"us-central1-{letter}" for letter in "abcdef")
     google, cloud.expected = gcp(zones=zones)
     cloud.server = google.server()
-    throttled = cloud.refusal(429)
+    throttled = cloud.refuse_with(429)
     cloud.server.faults += [Fault("/advice", throttled, skip=30), *[Fault("/advice", throttled)] * 5]
-    report, store = cloud.fetched()
+    report, store = cloud.fetch_all()
     assert report.is_complete, failures(report)
     assert sum(part.retries for part in report.parts) > 0
     check(store, cloud.expected)
@@ -257,16 +257,16 @@ def test_a_region_goes_on_where_it_was_throttled() -> None:
 
 def test_a_project_that_is_closed_to_us_ends_the_feed() -> None:
     cloud = Cloud("gcp")
-    cloud.server.faults += [Fault("/machineTypes", cloud.refusal(403))] * 10
-    report, _ = cloud.fetched()
+    cloud.server.faults += [Fault("/machineTypes", cloud.refuse_with(403))] * 10
+    report, _ = cloud.fetch_all()
     ((_, error),) = report.unavailable
     assert isinstance(error, FeedCredentialsRejected)
 
 
 def test_one_region_refused_leaves_the_others() -> None:
     cloud = Cloud("gcp")
-    cloud.server.faults += [Fault("europe-west4/advice", cloud.refusal(403))] * 100
-    report, store = cloud.fetched()
+    cloud.server.faults += [Fault("europe-west4/advice", cloud.refuse_with(403))] * 100
+    report, store = cloud.fetch_all()
     refused = {part.part.name: part.failure for part in report.parts if part.failure is not None}
     assert set(refused) == {"europe-west4"}
     assert isinstance(refused["europe-west4"], RegionRefused)
@@ -277,7 +277,7 @@ def test_one_region_refused_leaves_the_others() -> None:
 
 def test_one_subscription_refused_leaves_the_others() -> None:
     cloud = Cloud("azure")
-    report, store = cloud.fetched(subscriptions=("first", "somebody-elses"))
+    report, store = cloud.fetch_all(subscriptions=("first", "somebody-elses"))
     refused = {part.part.name: part.failure for part in report.parts if part.failure is not None}
     assert set(refused) == {"somebody-elses"}
     assert isinstance(refused["somebody-elses"], RegionRefused)
@@ -286,8 +286,8 @@ def test_one_subscription_refused_leaves_the_others() -> None:
 
 def test_a_quota_that_is_hidden_behind_403_is_waited_for() -> None:
     cloud = Cloud("gcp")
-    cloud.fail(PartKind.RATES, cloud.refusal(403, reason="rateLimitExceeded"))
-    report, store = cloud.fetched()
+    cloud.fail(PartKind.RATES, cloud.refuse_with(403, reason="rateLimitExceeded"))
+    report, store = cloud.fetch_all()
     assert report.is_complete
     check(store, cloud.expected)
 
@@ -297,7 +297,7 @@ def test_a_used_up_quota_is_waited_for_before_the_next_question() -> None:
     microsoft.quota = {"x-ms-user-quota-remaining": "0", "x-ms-user-quota-resets-after": "00:00:03"}
     cloud = Cloud("azure")
     cloud.server = microsoft.server()
-    report, _ = cloud.fetched()
+    report, _ = cloud.fetch_all()
     assert report.is_complete
     pages = sum("ResourceGraph" in request.path for request in cloud.server.requests)
     assert cloud.naps == [3.0] * (pages - 3)  # not after the last page of the three queries
@@ -305,8 +305,8 @@ def test_a_used_up_quota_is_waited_for_before_the_next_question() -> None:
 
 def test_a_quota_header_says_how_long_to_wait() -> None:
     cloud = Cloud("azure")
-    cloud.fail(PartKind.PRICES, cloud.refusal(429, headers={"x-ms-user-quota-resets-after": "00:00:04"}))
-    report, store = cloud.fetched()
+    cloud.fail(PartKind.PRICES, cloud.refuse_with(429, headers={"x-ms-user-quota-resets-after": "00:00:04"}))
+    report, store = cloud.fetch_all()
     assert report.is_complete
     assert list(cloud.naps) == [4.0]
     check(store, cloud.expected)
@@ -319,7 +319,7 @@ def test_a_quota_header_says_how_long_to_wait() -> None:
 def test_an_answer_that_is_none_is_reported_and_nothing_raised(cloud: Cloud, body: bytes) -> None:
     for path in cloud.paths.values():
         cloud.server.faults += [Fault(path, Reply(body=body))] * 100
-    report, store = cloud.fetched()
+    report, store = cloud.fetch_all()
     named = [*failures(report), *(error for _, error in report.unavailable)]
     if named:
         assert all(isinstance(error, FeedBroken | FeedUnreachable) for error in named), named
@@ -329,7 +329,7 @@ def test_an_answer_that_is_none_is_reported_and_nothing_raised(cloud: Cloud, bod
 def test_an_answer_that_is_none_for_one_type_keeps_the_others() -> None:
     cloud = Cloud("gcp")
     cloud.server.faults.append(Fault("us-central1/advice", Reply(body=b'{"priceHistory": 7}'), skip=3))
-    report, store = cloud.fetched()
+    report, store = cloud.fetch_all()
     (error,) = failures(report)
     assert isinstance(error, FeedBroken)
     missing = cloud.expected.prices.keys() - {
@@ -342,7 +342,7 @@ def test_a_page_token_that_comes_twice_ends_the_listing() -> None:
     cloud = Cloud("gcp")
     round_and_round = Reply(body=b'{"skus": [], "nextPageToken": "again"}')
     cloud.server.faults += [Fault("/skus", round_and_round)] * 100
-    report, _ = cloud.fetched()
+    report, _ = cloud.fetch_all()
     (error,) = failures(report)
     assert isinstance(error, FeedBroken)
     assert "second time" in str(error)
@@ -352,5 +352,5 @@ def test_a_next_page_of_another_host_is_not_followed() -> None:
     cloud = Cloud("azure retail")
     elsewhere = b'{"Items": [], "NextPageLink": "http://elsewhere.example/api/retail/prices"}'
     cloud.server.faults += [Fault("/retail", Reply(body=elsewhere))] * 100
-    report, _ = cloud.fetched()
+    report, _ = cloud.fetch_all()
     assert {type(error) for error in failures(report)} == {FeedBroken}

@@ -1,4 +1,4 @@
-"""What GCP's and Azure's answers mean, taken apart: against recorded prices, and against nonsense."""
+"""Tests the parsing of GCP's and Azure's answers: against recorded prices, and against nonsense."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _WORDS = {
 }
 
 
-def _recorded(path: Path) -> Iterator[Mapping[str, str]]:
+def _read_recorded(path: Path) -> Iterator[Mapping[str, str]]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
@@ -77,9 +77,9 @@ def _recorded(path: Path) -> Iterator[Mapping[str, str]]:
 def test_recorded_spot_prices_are_the_sums_of_their_components(recorded_data: Path) -> None:
     """Core and memory prices are solved for from two types of a family; they must price all others too."""
     folder = recorded_data / "gcp-spot-2022-2026"
-    shapes = {row["machine_type"]: row for row in _recorded(folder / "machine_types.csv.gz")}
+    shapes = {row["machine_type"]: row for row in _read_recorded(folder / "machine_types.csv.gz")}
     prices: dict[str, float] = {}
-    for row in _recorded(folder / "price_changes.csv.gz"):
+    for row in _read_recorded(folder / "price_changes.csv.gz"):
         if row["region"] == "us-central1" and row["spot_usd_hour"]:
             prices[row["machine_type"]] = float(row["spot_usd_hour"])
     families = defaultdict(list)
@@ -104,14 +104,14 @@ def test_recorded_spot_prices_are_the_sums_of_their_components(recorded_data: Pa
 
 
 def test_every_recorded_azure_size_survives_the_loss_of_its_capitals(recorded_data: Path) -> None:
-    names = [row["Name"] for row in _recorded(recorded_data / "azure-spot-2022-2024" / "vm_skus.csv.gz")]
+    names = [row["Name"] for row in _read_recorded(recorded_data / "azure-spot-2022-2024" / "vm_skus.csv.gz")]
     assert len(names) > 700
     assert [rows.size_name(name.lower()) for name in names] == names
 
 
 def test_a_recorded_poll_of_azure_comes_back_row_by_row(recorded_data: Path) -> None:
     seen: dict[tuple[str, str], float] = {}
-    for row in _recorded(recorded_data / "azure-spot-2022-2024" / "spot_price_changes.csv.gz"):
+    for row in _read_recorded(recorded_data / "azure-spot-2022-2024" / "spot_price_changes.csv.gz"):
         if row["spot_usd_hour"] and row["observed_utc"] < "2022-07":
             seen[row["region"], row["sku"]] = float(row["spot_usd_hour"])
     cloud = AzureCloud(retail=[item(s, r, p, spot=True) for (r, s), p in seen.items()], page_size=1000)

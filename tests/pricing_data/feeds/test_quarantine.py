@@ -60,7 +60,7 @@ def odd(request: pytest.FixtureRequest) -> Odd:
     return _CLOUDS[request.param]()
 
 
-def fetched(odd: Odd, store: PriceStore, **settings: Any) -> FetchReport:
+def fetch_odd(odd: Odd, store: PriceStore, **settings: Any) -> FetchReport:
     with odd.server.running() as address:
         return fetch_all([odd.feed(address, Naps(), **settings)], store)
 
@@ -72,7 +72,7 @@ def not_understood(store: PriceStore) -> list[str]:
 def test_they_stand_in_the_quarantine_once_however_often_they_are_fetched(odd: Odd, tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     for count in (len(odd.texts), 0):
-        report = fetched(odd, store)
+        report = fetch_odd(odd, store)
         assert report.is_complete, "odd rows keep no part from being whole"
         assert sum(part.quarantined for part in report.parts) >= count
         aside = not_understood(store)
@@ -85,7 +85,7 @@ def test_they_stand_in_the_quarantine_once_however_often_they_are_fetched(odd: O
 
 
 def test_their_parts_say_so_in_words(odd: Odd, tmp_path: Path) -> None:
-    report = fetched(odd, PriceStore(tmp_path))
+    report = fetch_odd(odd, PriceStore(tmp_path))
     said = " ".join(part.left_out for part in report.parts)
     assert "not understood and are in quarantine, such as" in said
     assert any(text in said for text in odd.texts)
@@ -97,7 +97,7 @@ def test_a_row_is_not_mistaken_for_another_that_begins_alike(tmp_path: Path) -> 
         odd = item("Standard_D3_v2", "eastus", "many dollars", spot=True, meterId="x" * 5000, zone=last)
         cloud.retail.append(odd)
     store = PriceStore(tmp_path)
-    fetched(Odd(cloud.server(), retail_feed, ()), store)
+    fetch_odd(Odd(cloud.server(), retail_feed, ()), store)
     first, second = not_understood(store)
     assert first != second
     assert max(len(first), len(second)) < 2500
@@ -107,7 +107,7 @@ def test_a_part_of_which_nothing_was_understood_has_failed(tmp_path: Path) -> No
     cloud, _ = azure()
     cloud.rates = [{"skuName": row["skuName"], "spotEvictionRate": "5-10"} for row in cloud.rates]
     store = PriceStore(tmp_path)
-    report = fetched(Odd(cloud.server(), azure_feed, ()), store)
+    report = fetch_odd(Odd(cloud.server(), azure_feed, ()), store)
     (failed,) = (part for part in report.parts if part.failure is not None)
     assert "location is no text" in str(failed.failure)
     assert failed.quarantined == len(not_understood(store)) > 0

@@ -47,7 +47,7 @@ def life_line(begin_s: int, end_s: int, lost: int) -> str:
     return ",".join((WHERE, *span, str(lost)))
 
 
-def written(folder: Path, name: str, lines: list[str]) -> Path:
+def write_lines(folder: Path, name: str, lines: list[str]) -> Path:
     path = folder / name
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -66,7 +66,7 @@ def test_what_a_file_says_comes_back_and_a_second_import_adds_nothing(tmp_path: 
         "2023-03-02T12:00:00Z,aws",
         f"1970-03-02T12:00:00Z,{WHERE},1",
     ]
-    path = written(tmp_path, "probes.csv", [PROBES, *good, good[0], *bad])
+    path = write_lines(tmp_path, "probes.csv", [PROBES, *good, good[0], *bad])
     store = PriceStore(tmp_path / "store")
     done = import_file(store, path, NOW)
     assert done.rows_read == 14
@@ -75,7 +75,7 @@ def test_what_a_file_says_comes_back_and_a_second_import_adds_nothing(tmp_path: 
     found = {finding.kind: finding.count for finding in store.findings()}
     assert found == dict.fromkeys((Flaw.FUTURE, Flaw.COUNT, Flaw.OTHER_COUNT, Flaw.FIELDS, Flaw.TIME), 1)
     assert import_file(store, path, NOW).added == AddedRows(0, 14, 0)
-    alone = read_availability(written(tmp_path, "good.csv", [PROBES, *good])).observations
+    alone = read_availability(write_lines(tmp_path, "good.csv", [PROBES, *good])).observations
     kept = PriceStore(tmp_path / "store").observations()
     assert kept.markets == (MARKET,)
     assert rows(kept.spells(MARKET)) == rows(alone.spells(MARKET))
@@ -105,9 +105,9 @@ def test_machines_that_are_alike_are_as_many_and_those_still_running_are_replace
     """Three machines begin at once; when the log is written again one was lost and one more began."""
     store = PriceStore(tmp_path / "store")
     early = [LIVES, life_line(0, 3600, 0), life_line(0, 3600, 0), life_line(0, 1800, 1)]
-    assert import_file(store, written(tmp_path, "lives.csv", early), NOW).added == AddedRows(3, 0, 0)
+    assert import_file(store, write_lines(tmp_path, "lives.csv", early), NOW).added == AddedRows(3, 0, 0)
     late = [LIVES, early[3], life_line(0, 7200, 0), life_line(0, 5400, 1), life_line(7200, 7200, 0)]
-    done = import_file(store, written(tmp_path, "lives.csv", late), NOW)
+    done = import_file(store, write_lines(tmp_path, "lives.csv", late), NOW)
     assert done.added == AddedRows(3, 1, 0)
     assert sorted(rows(store.observations().spells(MARKET))) == [
         (0, 1800, True),
@@ -115,7 +115,7 @@ def test_machines_that_are_alike_are_as_many_and_those_still_running_are_replace
         (0, 7200, False),
         (7200, 7200, False),
     ]
-    import_file(store, written(tmp_path, "lives.csv", early), NOW)
+    import_file(store, write_lines(tmp_path, "lives.csv", early), NOW)
     assert len(store.observations().spells(MARKET)) == 4, "what is older replaces nothing"
 
 
@@ -191,7 +191,7 @@ def _names(market: Market) -> tuple[str, ...]:
 @pytest.mark.process
 def test_a_killed_import_left_all_of_its_probes_or_none(tmp_path: Path) -> None:
     looks = [int(n % 7 > 0) for n in range(20_000)]
-    path = written(tmp_path, "probes.csv", [PROBES, *probe_lines(looks, 60)])
+    path = write_lines(tmp_path, "probes.csv", [PROBES, *probe_lines(looks, 60)])
     command = [sys.executable, "-c", IMPORT, "", str(NOW), str(path)]
     random, counts = Random(20230301), set()
     for number in range(3):

@@ -51,11 +51,11 @@ def _read(path: Path, large: int) -> Recording | str:
         return str(error)
 
 
-def _agree(path: Path) -> bool:
-    return _same(_read(path, large=0), _read(path, large=sys.maxsize))
+def _both_agree(path: Path) -> bool:
+    return _same_result(_read(path, large=0), _read(path, large=sys.maxsize))
 
 
-def _same(one: Recording | str, other: Recording | str) -> bool:
+def _same_result(one: Recording | str, other: Recording | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     plain = [field.name for field in fields(one) if field.name not in ("series", "delisted")]
@@ -78,7 +78,7 @@ def _same(one: Recording | str, other: Recording | str) -> bool:
 def test_pandas_says_what_lines_say(tmp_path: Path, rows: list[str], odd: list[str], end: str) -> None:
     path = tmp_path / "prices.csv"
     path.write_bytes(("\n".join([HEADER, *rows, *odd]) + end).encode())
-    assert _agree(path)
+    assert _both_agree(path)
 
 
 @given(st.lists(st.one_of(_GOOD, _ROW), min_size=1, max_size=30))
@@ -86,7 +86,7 @@ def test_pandas_says_what_lines_say(tmp_path: Path, rows: list[str], odd: list[s
 def test_a_choice_of_markets_is_the_same_before_and_after_sorting_out(
     tmp_path: Path, rows: list[str]
 ) -> None:
-    """What becomes of a row depends on rows of its own market alone."""
+    """Tests that a row's verdict depends on rows of its own market alone."""
     path = tmp_path / "prices.csv"
     path.write_text("\n".join([HEADER, *rows]))
 
@@ -100,7 +100,7 @@ def test_a_choice_of_markets_is_the_same_before_and_after_sorting_out(
         except TraceError as error:
             return str(error)
 
-    assert _same(picked(early=True), picked(early=False))
+    assert _same_result(picked(early=True), picked(early=False))
 
 
 @pytest.mark.parametrize("file", PRICE_FILES)
@@ -109,7 +109,7 @@ def test_recorded_files_are_read_alike(recorded_data: Path, file: str) -> None:
     if not path.is_file():
         pytest.skip(f"{path} is not among the recorded data")
     assert isinstance(_read(path, large=0), Recording)
-    assert _agree(path)
+    assert _both_agree(path)
 
 
 @given(
@@ -121,7 +121,7 @@ def test_recorded_files_are_read_alike(recorded_data: Path, file: str) -> None:
 def test_prices_are_right_to_the_last_bit(tmp_path: Path, rows: list[str]) -> None:
     path = tmp_path / "prices.csv"
     path.write_text("\n".join([HEADER, *rows]))
-    assert _agree(path)
+    assert _both_agree(path)
 
 
 @pytest.mark.parametrize("long", [0, 1, 7000, 19_999])
@@ -135,7 +135,7 @@ def test_a_field_too_many_and_one_too_few_are_found_wherever_they_are(
     lines[short] = lines[short].rpartition(",")[0]
     path = tmp_path / "prices.csv"
     path.write_text("\n".join([HEADER, *lines]))
-    assert _agree(path)
+    assert _both_agree(path)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_is_not_plain_is_read_by_line(row: str, plain: bool, tmp_path: Path
     path = tmp_path / "prices.csv"
     path.write_text(f"{HEADER}\n{row}", newline="")
     assert isinstance(read_table(path, str(path), COLUMN_TYPES, large=0), LargeTable) is plain
-    assert _agree(path)
+    assert _both_agree(path)
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE])

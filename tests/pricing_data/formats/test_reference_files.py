@@ -54,7 +54,7 @@ RECORDED = {
 """And how many of their rows say nothing that can be used."""
 
 
-def imported(text: str, folder: Path, as_of: Instant | None = THEN) -> tuple[ImportedFile, PriceStore]:
+def import_text(text: str, folder: Path, as_of: Instant | None = THEN) -> tuple[ImportedFile, PriceStore]:
     (folder / "facts.csv").write_text(text)
     store = PriceStore(folder / "store")
     return import_file(store, folder / "facts.csv", NOW, as_of=as_of, source="mine"), store
@@ -81,7 +81,7 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
 
 
 def test_bands_are_rates_of_the_month_behind(tmp_path: Path) -> None:
-    result, store = imported(BANDS, tmp_path, as_of=None)
+    result, store = import_text(BANDS, tmp_path, as_of=None)
     assert (result.added, result.rows_left_out) == (AddedRows(2, 0, 0), 1)
     rates = [rate for _, rate in store.rates()]
     assert {rate.market for rate in rates} == {Market("aws", "us-east-1", "us-east-1", "m5.large")}
@@ -91,7 +91,7 @@ def test_bands_are_rates_of_the_month_behind(tmp_path: Path) -> None:
 
 
 def test_list_prices_hold_from_the_date_given(tmp_path: Path) -> None:
-    _, store = imported(LISTED, tmp_path)
+    _, store = import_text(LISTED, tmp_path)
     catalogue = store.catalogue()
     assert catalogue.on_demand("aws", "us-west-1", "m3.medium", THEN) == 0.077
     assert catalogue.on_demand("aws", "us-west-1", "m3.medium", Instant(THEN - 1)) is None
@@ -111,14 +111,14 @@ def test_list_prices_hold_from_the_date_given(tmp_path: Path) -> None:
 def test_types_are_in_the_catalogue(
     tmp_path: Path, text: str, found: InstanceType, gpu_name: str | None
 ) -> None:
-    _, store = imported(text, tmp_path)
+    _, store = import_text(text, tmp_path)
     assert store.catalogue().instance_type(found.cloud, found.name) == found
     assert store.gpu_names().get((found.cloud, found.name)) == gpu_name
 
 
 @pytest.mark.parametrize(("text", "name"), [(SIZES, "p9.24xlarge"), (AZURE_TYPES, "Standard_NC96_v9")])
 def test_nobody_guesses_how_many_gpus_a_type_has(tmp_path: Path, text: str, name: str) -> None:
-    result, store = imported(text, tmp_path)
+    result, store = import_text(text, tmp_path)
     assert result.added == AddedRows(1, 0, 1)
     assert f"how many GPUs it has is not said: {name}" in store.list_quarantined()[0].text
     assert store.catalogue().instance_type("aws", name) is None
@@ -136,7 +136,7 @@ def test_nobody_guesses_how_many_gpus_a_type_has(tmp_path: Path, text: str, name
 def test_a_row_that_says_nothing_keeps_no_other_back(
     tmp_path: Path, good: str, bad: str, reason: str
 ) -> None:
-    result, store = imported(BANDS.replace(good, bad), tmp_path)
+    result, store = import_text(BANDS.replace(good, bad), tmp_path)
     assert (result.rows_read, result.added) == (3, AddedRows(1, 0, 1))
     assert reason in store.list_quarantined()[0].text
 
@@ -144,7 +144,7 @@ def test_a_row_that_says_nothing_keeps_no_other_back(
 @pytest.mark.parametrize("text", [LISTED, AWS_TYPES, SIZES, AZURE_TYPES, GCP_TYPES])
 def test_what_says_no_date_needs_one(tmp_path: Path, text: str) -> None:
     with pytest.raises(TraceError, match=r"found no dates .*--as-of DATE"):
-        imported(text, tmp_path, as_of=None)
+        import_text(text, tmp_path, as_of=None)
 
 
 def test_a_polled_log_states_on_demand_prices_too(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_polled_log_states_on_demand_prices_too(tmp_path: Path) -> None:
         "2024-01-29T00:00:00Z,n9,us-east1,free,0.3",
         "2024-02-05T00:00:00Z,n9,us-east1,0.1,0.3",
     ]
-    result, store = imported("\n".join(lines), tmp_path)
+    result, store = import_text("\n".join(lines), tmp_path)
     assert (result.rows_read, result.added, result.list_prices) == (6, AddedRows(5, 0, 1), AddedRows(3, 0, 1))
     held = store.catalogue().list_price_caps("gcp", "us-east1", "n9")
     assert [price for _, price in held] == [1.0, 2.0, 0.1]

@@ -1,4 +1,4 @@
-"""Of several sources one is believed at any time, whoever came first; the others fill its silences."""
+"""Tests that one of several sources is believed at any time, whichever came first; others fill its silences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is owed: cases worked by hand, a second by second reference, and what must hold for any price."""
+"""Tests what is owed: cases worked by hand, a reference second by second, and properties for any price."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def net(charges: tuple[Charge, ...]) -> int:
     return sum(charge.amount for charge in charges)
 
 
-def refunded(charges: tuple[Charge, ...]) -> int:
+def sum_refunds(charges: tuple[Charge, ...]) -> int:
     return sum(charge.refunded for charge in charges)
 
 
@@ -52,7 +52,7 @@ def test_aws_2016_charges_started_hours_and_gives_the_evicted_one_back(
 ) -> None:
     charges = settle(AWS_2016, RISING, Instant(0), Instant(end), kind)
     assert [charge.amount for charge in charges] == amounts
-    assert refunded(charges) == given_back
+    assert sum_refunds(charges) == given_back
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_per_second_rules_by_hand(
     rules: MarketRules, end: int, kind: EndReason, owed: int, given_back: int
 ) -> None:
     charges = settle(rules, HALF, Instant(0), Instant(end), kind)
-    assert (net(charges), refunded(charges)) == (owed, given_back)
+    assert (net(charges), sum_refunds(charges)) == (owed, given_back)
 
 
 def test_the_minimum_is_charged_at_the_price_the_instance_last_saw() -> None:
@@ -171,9 +171,9 @@ def test_a_refund_needs_an_eviction_and_only_moves_money(
 ) -> None:
     charges = settle(rules, prices, start, end, kind)
     released = settle(rules, prices, start, end, EndReason.RELEASED)
-    assert refunded(released) == 0
-    assert net(charges) + refunded(charges) == net(released)
-    assert kind is EndReason.EVICTED or refunded(charges) == 0
+    assert sum_refunds(released) == 0
+    assert net(charges) + sum_refunds(charges) == net(released)
+    assert kind is EndReason.EVICTED or sum_refunds(charges) == 0
     assert all(charge.refunded == 0 for charge in charges[:-1])
 
 

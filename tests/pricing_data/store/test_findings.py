@@ -1,4 +1,4 @@
-"""What is said about the rows of a store: gaps told apart, nothing counted twice."""
+"""Tests the findings about a store's rows: gaps classified, nothing counted twice."""
 
 from __future__ import annotations
 

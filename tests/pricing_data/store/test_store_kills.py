@@ -80,7 +80,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 
 def rows_by_source(store: PriceStore) -> dict[str, tuple[int, int]]:
-    """How many rows each source has, believed and not."""
+    """Returns how many rows each source has, believed and not."""
     frame = store.frame()
     aside = [row.source for row in store.list_quarantined()]
     return {

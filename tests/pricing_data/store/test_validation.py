@@ -1,4 +1,4 @@
-"""What is believed is a function of the set of rows: not of order, repetition or company."""
+"""Tests that verdicts are a function of the set of rows: not of order, repetition or company."""
 
 from __future__ import annotations
 

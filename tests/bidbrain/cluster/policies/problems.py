@@ -51,7 +51,7 @@ def problems(draw: st.DrawFn, *, most_jobs: int = 7, sharing: bool = False) -> S
     )
 
 
-def unmerged(problem: ShareProblem) -> ShareProblem:
+def without_merging(problem: ShareProblem) -> ShareProblem:
     """The same, every job a kind of its own: nothing to merge."""
     kind, kinds = problem.jobs.kind, problem.kinds
     together = None if kinds.together is None else kinds.together[kind][:, kind]
@@ -67,11 +67,11 @@ def check(problem: ShareProblem, shares: Shares) -> None:
     times = shares.per_job
     assert times.min(initial=0.0) >= 0.0
     assert times.sum(axis=1).max(initial=0.0) <= 1.0 + 1e-7
-    assert (used(problem, shares) <= problem.cluster.workers * (1 + 1e-7)).all()
+    assert (used_workers(problem, shares) <= problem.cluster.workers * (1 + 1e-7)).all()
     assert not times[~problem.allowed_types[problem.jobs.kind]].any()
 
 
-def used(problem: ShareProblem, shares: Shares) -> Floats:
+def used_workers(problem: ShareProblem, shares: Shares) -> Floats:
     """Workers of each type, (k,); a pair's count once."""
     workers = problem.scale @ shares.alone
     if shares.paired is not None:

@@ -21,10 +21,10 @@ class Case:
 
     @property
     def agnostic(self) -> ShareProblem:
-        """As its policies see it that know no types: everything runs as on a V100."""
+        """Returns the problem as policies see it that know no types: everything runs as on a V100."""
         return self.problem.without_types(self.problem.cluster.types.index("v100"))
 
-    def exact(self, policy: str) -> list[float]:
+    def exact_answer(self, policy: str) -> list[float]:
         """The optimum, or the vector of levels, from the independent formulation."""
         return list(np.atleast_1d(self.policies[policy]["exact_objective"]))
 

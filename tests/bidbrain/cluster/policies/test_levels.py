@@ -1,4 +1,4 @@
-"""How levels rise: at any event as if step by step, whoever shares with whom."""
+"""Tests that levels at any event are those of rising step by step, whoever shares with whom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bidbrain.cluster.policies.levels import Course, LevelState, Sharing
 
 
-def stepped(sharing: Sharing, state: LevelState, cap: np.ndarray) -> list[LevelState]:
+def step_by_step(sharing: Sharing, state: LevelState, cap: np.ndarray) -> list[LevelState]:
     """One cap after the other: everybody's speed now, then who gets there first."""
     states = []
     while state.rising.any():
@@ -47,7 +47,7 @@ def test_every_event_is_as_if_step_by_step(seed: int, fifo: list[bool]) -> None:
     start = LevelState(cap * chance.choice([0.0, 0.3], count), chance.random(count) < 0.8).without_capped(cap)
     if not start.rising.any():
         return
-    course, states = Course(sharing, start, cap), stepped(sharing, start, cap)
+    course, states = Course(sharing, start, cap), step_by_step(sharing, start, cap)
     assert len(course.times) == len(states)
     assert course.step.max() == 1.0
     for event, state in enumerate(states):

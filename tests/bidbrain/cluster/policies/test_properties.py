@@ -1,4 +1,4 @@
-"""What every answer must be, on random problems (Narayanan 5.4.4)."""
+"""Tests properties of every answer on random problems (Narayanan 5.4.4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bidbrain.cluster.policies.fairness import FinishTimeFairness, LeastAttained
 from bidbrain.cluster.policies.ordered import Fifo, ShortestJobFirst, fastest_throughput
 from bidbrain.cluster.policies.problem import JobKinds, ShareProblem
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
-from tests.bidbrain.cluster.policies.problems import check, levels, problems, unmerged, used
+from tests.bidbrain.cluster.policies.problems import check, levels, problems, used_workers, without_merging
 
 SHARING: dict[str, Policy] = {
     "las": LeastAttainedService(),
@@ -81,12 +81,12 @@ def test_merging_classes_changes_nothing(problem: ShareProblem) -> None:
         MaxThroughput(),
         Total(),
     ):
-        merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
+        merged, apart = policy.compute_shares(problem), policy.compute_shares(without_merging(problem))
         if isinstance(policy, Total) and merged.short:
             continue  # Who gives where deadlines cannot all be kept is not unique.
         assert merged.value == pytest.approx(apart.value, rel=CLOSE)
     for filling in (WaterFilling(), Hierarchical(), Hierarchical(Inside.FIFO)):
-        merged, apart = filling.compute_shares(problem), filling.compute_shares(unmerged(problem))
+        merged, apart = filling.compute_shares(problem), filling.compute_shares(without_merging(problem))
         assert levels(problem, merged.shares) == pytest.approx(levels(problem, apart.shares), abs=1e-5)
 
 
@@ -211,4 +211,4 @@ def test_terms_and_constraints_compose(problem: ShareProblem, budget: float) -> 
     check(problem, answer.shares)
     assert problem.cost_per_hour(answer.shares) <= budget * (1 + CLOSE)
     thrift = Maximize(term + (-1e6) * TotalSpending(), (SpendAtMost(budget),)).compute_shares(problem)
-    assert used(problem, thrift.shares).sum() == pytest.approx(0.0, abs=1e-6)
+    assert used_workers(problem, thrift.shares).sum() == pytest.approx(0.0, abs=1e-6)

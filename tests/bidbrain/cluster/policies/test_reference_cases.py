@@ -49,7 +49,7 @@ def value(policy: Policy, problem: ShareProblem) -> list[float]:
     ("name", "policy"), [("max_min_fairness", LeastAttainedService()), ("min_total_duration", Makespan())]
 )
 def test_fairness_and_makespan(case: Case, name: str, policy: Policy, sees: str) -> None:
-    assert value(policy, SEES[sees](case)) == pytest.approx(case.exact(name + sees), rel=RELATIVE)
+    assert value(policy, SEES[sees](case)) == pytest.approx(case.exact_answer(name + sees), rel=RELATIVE)
 
 
 @pytest.mark.parametrize("sees", SEES)
@@ -57,7 +57,7 @@ def test_finish_time_fairness(case: Case, sees: str) -> None:
     problem, name = SEES[sees](case), "finish_time_fairness" + sees
     weighted = sees == "_packed"
     policy = FinishTimeFairness(divided_by_weight=weighted)
-    assert value(policy, problem) == pytest.approx(case.exact(name), rel=RELATIVE)
+    assert value(policy, problem) == pytest.approx(case.exact_answer(name), rel=RELATIVE)
     later = case.policies[name + "#second_call"]
     jobs = replace(
         problem.jobs,
@@ -67,7 +67,7 @@ def test_finish_time_fairness(case: Case, sees: str) -> None:
     )
     policy = FinishTimeFairness(whole_isolated=True, divided_by_weight=weighted)
     found = value(policy, replace(problem, jobs=jobs))
-    assert found == pytest.approx(case.exact(name + "#second_call"), rel=RELATIVE)
+    assert found == pytest.approx(case.exact_answer(name + "#second_call"), rel=RELATIVE)
 
 
 @pytest.mark.parametrize("entities", BY_ENTITY)
@@ -80,15 +80,17 @@ def test_water_filling(case: Case, sees: str, entities: str) -> None:
     levels = (
         problem.throughput(BY_ENTITY[entities].compute_shares(problem).shares) / problem.equal_throughput()
     )
-    exact = case.exact(name)
+    exact = case.exact_answer(name)
     assert levels == pytest.approx(exact, abs=RELATIVE * max(exact))
 
 
 def test_throughput_and_cost(case: Case) -> None:
     alone, by_cost = case.problem.without_pairs(), "max_sum_throughput_normalized_by_cost_perf"
-    assert value(MaxThroughput(), alone) == pytest.approx(case.exact("max_sum_throughput_perf"), rel=RELATIVE)
+    assert value(MaxThroughput(), alone) == pytest.approx(
+        case.exact_answer("max_sum_throughput_perf"), rel=RELATIVE
+    )
     found = value(PerDollar(slos=False, per_worker=True), alone)
-    assert found == pytest.approx(case.exact(by_cost), rel=RELATIVE)
+    assert found == pytest.approx(case.exact_answer(by_cost), rel=RELATIVE)
 
 
 @pytest.mark.parametrize("sees", ["_perf", "_packed"])
@@ -96,7 +98,7 @@ def test_cost_with_deadlines(case: Case, sees: str) -> None:
     problem, name = SEES[sees](case), f"max_sum_throughput_normalized_by_cost{sees}_SLOs"
     told = case.policies[name]
     found = value(PerDollar(slos=told["slos_feasible"], per_worker=True), problem)
-    assert found == pytest.approx(case.exact(name), rel=RELATIVE)
+    assert found == pytest.approx(case.exact_answer(name), rel=RELATIVE)
     kept = PerDollar(per_worker=True).compute_shares(problem)
     assert (not kept.short) == told["slos_feasible"]
     if told["slos_feasible"]:

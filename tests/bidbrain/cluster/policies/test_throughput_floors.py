@@ -27,7 +27,7 @@ from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, S
 from bidbrain.cluster.policies.throughput_floors import count_slow_types, exchange_rates
 from bidbrain.cluster.policies.water_filling import Hierarchical, Inside, WaterFilling
 from bidbrain.cluster.solver import Unsolvable
-from tests.bidbrain.cluster.policies.problems import check, levels, unmerged
+from tests.bidbrain.cluster.policies.problems import check, levels, without_merging
 
 EXACT = 1e-9
 MANY = 40
@@ -70,7 +70,7 @@ def crowds(draw: st.DrawFn) -> ShareProblem:
 @settings(max_examples=MANY, deadline=None)
 @given(problem=crowds())
 def test_merged_is_as_good_as_one_by_one(policy: Policy, problem: ShareProblem) -> None:
-    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(without_merging(problem))
     check(problem, merged.shares)
     assert len(merged.short) == len(apart.short)
     if isinstance(policy, PerDollar) and merged.short:
@@ -84,7 +84,7 @@ def test_merged_is_as_good_as_one_by_one(policy: Policy, problem: ShareProblem) 
 @settings(max_examples=MANY, deadline=None)
 @given(problem=crowds(), part=st.sampled_from([0.0, 0.3, 1.0]), draw=st.integers(0, 2**32 - 1))
 def test_worths_of_their_own_are_merged_without_loss(problem: ShareProblem, part: float, draw: int) -> None:
-    """As one program with a class for each worth; some worths are equal, some 0."""
+    """Compares with one program with a class for each worth; some worths are equal, some 0."""
     count = len(problem.jobs.kind)
     worth = np.round(np.random.default_rng(draw).uniform(0, 3, count), 1) / problem.jobs.steps
     floor = reachable_floors(problem, part * deadline_speed(problem))[0]
@@ -95,7 +95,7 @@ def test_worths_of_their_own_are_merged_without_loss(problem: ShareProblem, part
     assert got @ worth == pytest.approx(best.value, rel=1e-7, abs=1e-12)
     one_by_one = Maximize(TotalThroughput(lambda _: worth), (Floors(lambda _: floor),))
     assert best.value == pytest.approx(
-        one_by_one.compute_shares(unmerged(problem)).value, rel=EXACT, abs=1e-12
+        one_by_one.compute_shares(without_merging(problem)).value, rel=EXACT, abs=1e-12
     )
 
 
@@ -113,7 +113,7 @@ def test_work_per_dollar_is_the_most_there_is(problem: ShareProblem, part: float
     assert (got >= floor * (1 - 1e-6)).all()
     assert got @ worth == pytest.approx(best.value * cost, rel=1e-6)
     margin = TotalThroughput(lambda _: worth) + (-best.value) * TotalSpending()
-    most = Maximize(margin, (Floors(lambda _: floor),)).compute_shares(unmerged(problem))
+    most = Maximize(margin, (Floors(lambda _: floor),)).compute_shares(without_merging(problem))
     assert most.value == pytest.approx(0.0, abs=1e-8 * best.value * cost)
 
 
@@ -126,14 +126,14 @@ def test_everybody_reaches_their_own_floor(problem: ShareProblem, part: float) -
     shares = cheapest.compute_shares(problem).shares
     check(problem, shares)
     assert (problem.throughput(shares) >= floor * (1 - 1e-7)).all()
-    alone = cheapest.compute_shares(unmerged(problem))
+    alone = cheapest.compute_shares(without_merging(problem))
     assert problem.cost_per_hour(shares) == pytest.approx(-alone.value, rel=1e-8, abs=1e-9)
 
 
 @settings(max_examples=MANY, deadline=None)
 @given(problem=crowds())
 def test_the_slowest_job_is_the_value(problem: ShareProblem) -> None:
-    """What is answered is what the shares do."""
+    """Tests that the answered value is what the shares achieve."""
     able = runnable_jobs(problem)
     if not able.any():
         return
@@ -161,7 +161,7 @@ def test_a_budget_is_kept_and_used_as_well_as_one_by_one(problem: ShareProblem, 
     if not able.any():
         return
     policy = MakespanWithin(least * times)
-    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(without_merging(problem))
     assert merged.value == pytest.approx(apart.value, rel=EXACT)
     spent = problem.cost_per_hour(merged.shares) * merged.value / 3600
     assert spent <= least * times * (1 + 1e-8)
@@ -174,7 +174,7 @@ def test_a_budget_is_kept_and_used_as_well_as_one_by_one(problem: ShareProblem, 
 @settings(max_examples=15, deadline=None)
 @given(problem=crowds())
 def test_levels_are_those_of_jobs_one_by_one(policy: Policy, problem: ShareProblem) -> None:
-    merged, apart = policy.compute_shares(problem), policy.compute_shares(unmerged(problem))
+    merged, apart = policy.compute_shares(problem), policy.compute_shares(without_merging(problem))
     found = [levels(problem, answer.shares) for answer in (merged, apart)]
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
@@ -217,13 +217,13 @@ def test_floors_that_cannot_be_had_are_refused() -> None:
     worth = TotalThroughput(lambda seen: np.ones(len(seen.jobs.kind)))
     for asked in ([1.5, 1.0, 0.51], [2.1, 0.0, 0.0]):
         with pytest.raises(Unsolvable):
-            Maximize(worth, (promised(*asked),)).compute_shares(problem)
-    both = Maximize(worth, (promised(1.5, 0.0, 0.0), promised(0.0, 1.0, 0.5)))
+            Maximize(worth, (promise_speeds(*asked),)).compute_shares(problem)
+    both = Maximize(worth, (promise_speeds(1.5, 0.0, 0.0), promise_speeds(0.0, 1.0, 0.5)))
     got = problem.throughput(both.compute_shares(problem).shares)
     assert got == pytest.approx([1.5, 1.0, 0.5])
 
 
-def promised(*speeds: float) -> Floors:
+def promise_speeds(*speeds: float) -> Floors:
     return Floors(lambda _: np.array(speeds))
 
 

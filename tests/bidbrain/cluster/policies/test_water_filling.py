@@ -36,7 +36,7 @@ class Oracle:
             self.level[job, job * k : (job + 1) * k] = problem.rates[job] / problem.equal_throughput()[job]
         self.most = np.where(problem.allowed_types[problem.jobs.kind], 1.0, 0.0).reshape(-1)
 
-    def raised(self, level: Floats, step: Floats) -> float:
+    def largest_rise(self, level: Floats, step: Floats) -> float:
         """The largest c."""
         rows = np.column_stack([self.level, -step])
         fits = np.column_stack([self.fits, np.zeros(len(self.fits))])
@@ -47,7 +47,7 @@ class Oracle:
         return float(found.x[-1])
 
     def can_rise(self, level: Floats, rising: Flags) -> Flags:
-        """Whom some shares raise that lower nobody: as many z = 1 as can be."""
+        """Returns the jobs that some shares raise while they lower nobody: as many z = 1 as possible."""
         rows = np.column_stack([self.level, -_RISES * np.diag(rising.astype(float))])
         fits = np.column_stack([self.fits, np.zeros((len(self.fits), self.n))])
         gain = np.append(np.zeros(self.columns), -rising.astype(float))
@@ -77,12 +77,12 @@ def by_entity(fifo: bool) -> Parts:
     return parts
 
 
-def filled(problem: ShareProblem, parts: Parts) -> Floats:
+def fill_levels(problem: ShareProblem, parts: Parts) -> Floats:
     oracle = Oracle(problem)
     level, rising = np.zeros(oracle.n), runnable_jobs(problem)
     while rising.any():
         step = parts(problem, rising) / problem.scale
-        level = level + oracle.raised(level, step) * step
+        level = level + oracle.largest_rise(level, step) * step
         rising = oracle.can_rise(level, rising)
     return level
 
@@ -100,7 +100,7 @@ POLICIES: dict[str, tuple[Policy, Parts]] = {
 def test_equal_to_the_integer_program(name: str, problem: ShareProblem) -> None:
     policy, parts = POLICIES[name]
     found = levels(problem, policy.compute_shares(problem).shares)
-    assert found == pytest.approx(filled(problem, parts), abs=20 * _RISES)
+    assert found == pytest.approx(fill_levels(problem, parts), abs=20 * _RISES)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -31,7 +31,7 @@ NOW = Instant(BEGIN + 20 * DAY_S)
 NOTHING = PriceHistory()
 
 
-def drawn(hazard_per_h: float, seed: int, days: float = 20, shape: float = 1.0) -> Spells:
+def draw_spells(hazard_per_h: float, seed: int, days: float = 20, shape: float = 1.0) -> Spells:
     """Spells one after the other, Weibull of that shape, each an hour after the last; censored at the end."""
     random = np.random.default_rng(seed)
     begins, ends, lost, at = [], [], [], float(BEGIN)
@@ -54,7 +54,7 @@ MODELS = (RegimeHazard, PooledModel, LifetimeModel)
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_ends_after_now_changes_nothing(model: type[RegimeHazard | PooledModel | LifetimeModel]) -> None:
-    whole = Observations.from_spells({HERE: drawn(0.5, 1), BESIDE: drawn(0.2, 2)})
+    whole = Observations.from_spells({HERE: draw_spells(0.5, 1), BESIDE: draw_spells(0.2, 2)})
     now = Instant(BEGIN + 9 * DAY_S + 1234)
     assert beta(model(whole), HERE, now=now) == beta(model(whole.as_of(now)), HERE, now=now)
 
@@ -64,15 +64,15 @@ def test_a_market_that_nobody_saw_gets_what_its_neighbours_have(
     model: type[RegimeHazard | PooledModel],
 ) -> None:
     bad, good = (
-        Observations.from_spells({HERE: drawn(1.0, 3)}),
-        Observations.from_spells({HERE: drawn(0.1, 4)}),
+        Observations.from_spells({HERE: draw_spells(1.0, 3)}),
+        Observations.from_spells({HERE: draw_spells(0.1, 4)}),
     )
     assert beta(model(bad), NEVER_SEEN) > 2 * beta(model(good), NEVER_SEEN)
 
 
 @pytest.mark.parametrize("model", [RegimeHazard, PooledModel])
 def test_own_losses_move_a_market_away_from_its_neighbours(model: type[RegimeHazard | PooledModel]) -> None:
-    seen = Observations.from_spells({HERE: drawn(0.1, 5), BESIDE: drawn(0.1, 6)})
+    seen = Observations.from_spells({HERE: draw_spells(0.1, 5), BESIDE: draw_spells(0.1, 6)})
     before = beta(model(seen), NEVER_SEEN)
     for loss in range(8):
         begin = NOW - 16 * HOUR_S + loss * 2 * HOUR_S
@@ -82,7 +82,9 @@ def test_own_losses_move_a_market_away_from_its_neighbours(model: type[RegimeHaz
 
 
 def test_the_young_are_lost_sooner_than_the_old_and_it_is_found_out() -> None:
-    seen = Observations.from_spells({HERE: drawn(0.5, 7, shape=0.5), BESIDE: drawn(0.5, 8, shape=0.5)})
+    seen = Observations.from_spells(
+        {HERE: draw_spells(0.5, 7, shape=0.5), BESIDE: draw_spells(0.5, 8, shape=0.5)}
+    )
     assert beta(RegimeHazard(seen), NEVER_SEEN, 0) > 1.5 * beta(RegimeHazard(seen), NEVER_SEEN, 6 * HOUR_S)
 
 
@@ -97,15 +99,15 @@ def test_losses_like_clockwork_are_foreseen_and_no_age_is_out_of_numbers() -> No
 
 def test_a_machine_started_now_is_as_old_as_the_markets_capacity() -> None:
     """The probes have been up for hours: a new machine does not face the hazard of the first minutes."""
-    running = drawn(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
-    model = RegimeHazard(Observations.from_spells({HERE: running, BESIDE: drawn(0.5, 8, shape=0.5)}))
+    running = draw_spells(0.5, 7, days=19, shape=0.5).with_spell(NOW - 6 * HOUR_S, NOW, False)
+    model = RegimeHazard(Observations.from_spells({HERE: running, BESIDE: draw_spells(0.5, 8, shape=0.5)}))
     assert beta(model, HERE, 0) == beta(model, HERE, 6 * HOUR_S) < beta(model, NEVER_SEEN, 0)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2 * HOUR_S, 15 * DAY_S), st.integers(0, 30 * HOUR_S))
 def test_asked_in_bulk_a_record_answers_as_a_fit_at_each_moment_would(after_s: int, age_s: int) -> None:
-    seen = Observations.from_spells({HERE: drawn(0.4, 10), BESIDE: drawn(0.2, 11)})
+    seen = Observations.from_spells({HERE: draw_spells(0.4, 10), BESIDE: draw_spells(0.2, 11)})
     learned = learn_hazard(seen, NOW, Memory())
     assert learned is not None
     moment = Instant(BEGIN + after_s)
@@ -122,7 +124,7 @@ def test_intervals_hold_the_truth_and_narrow() -> None:
     truth, widths, held = -np.expm1(-0.3), [], 0
     for seed in range(40):
         for days in (4, 20):
-            seen = Observations.from_spells({HERE: drawn(0.3, 100 + seed, days)})
+            seen = Observations.from_spells({HERE: draw_spells(0.3, 100 + seed, days)})
             found = LifetimeModel(seen, least_losses=1).fit(NOTHING, NOW).beta(HERE, 0.0, HOUR_S, 24 * HOUR_S)
             widths.append(found.high - found.low)
         pooled = PooledModel(seen).fit(NOTHING, NOW).beta(HERE, 0.0, 3 * HOUR_S, HOUR_S)
@@ -162,7 +164,7 @@ def test_a_band_is_a_prior_that_own_losses_outweigh() -> None:
     published = {region: Band(0.15, 0.20, 30 * DAY_S, Instant(BEGIN), "advisor")}
     told = beta(BandModel(published), HERE)
     assert told == pytest.approx(1 - 0.825 ** (1 / 720), rel=0.05), "a month's share, as a constant hazard"
-    seen = Observations.from_spells({HERE: drawn(0.5, 12)})
+    seen = Observations.from_spells({HERE: draw_spells(0.5, 12)})
     assert beta(BandModel(published, seen), HERE) == pytest.approx(-np.expm1(-0.5), rel=0.25)
     assert beta(BandModel(published), HERE, now=Instant(BEGIN - 1)) == 1, "not published yet"
 
@@ -190,7 +192,7 @@ def test_families_of_types() -> None:
 
 
 def test_where_prices_clear_by_bid_crossing_is_eviction() -> None:
-    seen = Observations.from_spells({HERE: drawn(0.5, 13)})
+    seen = Observations.from_spells({HERE: draw_spells(0.5, 13)})
     assert isinstance(EstimatorSelector(AWS_2016, seen).fit(NOTHING, NOW), FittedPriceCrossing)
 
 
@@ -199,7 +201,7 @@ def test_the_choice_falls_on_who_knows_and_follows_what_happened() -> None:
     unseen = EstimatorSelector(AWS, bands=published).fit(NOTHING, NOW)
     assert unseen.evidence(HERE, HOUR_S).source == "advisor"
     assert not unseen.evidence(replace(HERE, region="eu-west-1"), HOUR_S).is_known
-    seen = EstimatorSelector(AWS, Observations.from_spells({HERE: drawn(0.5, 14)}), published).fit(
+    seen = EstimatorSelector(AWS, Observations.from_spells({HERE: draw_spells(0.5, 14)}), published).fit(
         NOTHING, NOW
     )
     assert "losses" in seen.evidence(HERE, HOUR_S).source
@@ -207,7 +209,7 @@ def test_the_choice_falls_on_who_knows_and_follows_what_happened() -> None:
 
 
 def test_the_choice_is_made_from_what_was_known_at_midnight() -> None:
-    whole = Observations.from_spells({HERE: drawn(0.5, 15), BESIDE: drawn(0.1, 16)})
+    whole = Observations.from_spells({HERE: draw_spells(0.5, 15), BESIDE: draw_spells(0.1, 16)})
     now = Instant(BEGIN + 12 * DAY_S)
     early = EstimatorSelector(AWS, whole.as_of(now)).fit(NOTHING, now)
     late = EstimatorSelector(AWS).with_observations(whole).fit(NOTHING, now)

@@ -32,7 +32,9 @@ def walks(draw: st.DrawFn) -> tuple[Series, Instant]:
     return Series(times, np.array(cents) / 100), Instant(int(times[-1]) + draw(st.integers(0, 40)))
 
 
-def brute(series: Series, now: int, delta: float, horizon_s: int, watched_s: int) -> list[bool]:
+def brute_force_evictions(
+    series: Series, now: int, delta: float, horizon_s: int, watched_s: int
+) -> list[bool]:
     """Whether the start in the middle of each second is evicted; all borders are whole seconds."""
     rows = list(zip(series.times.tolist(), series.prices.tolist(), strict=True))
     found = []
@@ -49,7 +51,7 @@ def test_equals_brute_force(walk: tuple[Series, Instant], horizon_s: int, longer
     series, now = walk
     watched_s = horizon_s + longer_s
     assume(int(series.times[0]) < now - watched_s)
-    shares = [np.mean(brute(series, now, delta, horizon_s, watched_s)) for delta in DELTAS]
+    shares = [np.mean(brute_force_evictions(series, now, delta, horizon_s, watched_s)) for delta in DELTAS]
     assert beta_table(series, now, DELTAS, horizon_s, watched_s) == pytest.approx(shares, abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""How sure a beta is."""
+"""Tests how certain a beta is."""
 
 from __future__ import annotations
 

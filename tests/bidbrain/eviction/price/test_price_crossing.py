@@ -34,11 +34,11 @@ def walks(draw: st.DrawFn) -> tuple[Series, Instant]:
 deltas = st.sampled_from([0.0, 0.005, 0.01, 0.02, 0.03])
 
 
-def fitted(series: Series, now: int, window_s: int = 1) -> FittedPriceCrossing:
+def fit_series(series: Series, now: int, window_s: int = 1) -> FittedPriceCrossing:
     return PriceCrossing(window_s).fit(PriceHistory.from_series({MARKET: series}), Instant(now))
 
 
-def brute(series: Series, now: int, delta: float, watched_s: int) -> list[float]:
+def brute_force_times(series: Series, now: int, delta: float, watched_s: int) -> list[float]:
     """T of the start in the middle of every second that leaves ``watched_s``; infinite if never evicted.
 
     All borders are whole seconds, and T is linear between them: means over the middles are exact.
@@ -58,9 +58,9 @@ def test_equals_brute_force(
     walk: tuple[Series, Instant], delta: float, horizon_s: int, window_s: int
 ) -> None:
     series, now = walk
-    lives = brute(series, now, delta, max(horizon_s, window_s))
+    lives = brute_force_times(series, now, delta, max(horizon_s, window_s))
     assume(lives)
-    model = fitted(series, now, window_s)
+    model = fit_series(series, now, window_s)
     beta = sum(life < horizon_s for life in lives) / len(lives)
     assert model.eviction_probability(MARKET, delta, 0, horizon_s) == pytest.approx(beta, abs=1e-12)
     uptime = sum(min(life, horizon_s) for life in lives) / len(lives)
@@ -72,9 +72,9 @@ def test_equals_brute_force(
 @given(walks(), deltas)
 def test_median_halves_the_starts_that_were_watched(walk: tuple[Series, Instant], delta: float) -> None:
     series, now = walk
-    median = fitted(series, now).median_time_to_eviction(MARKET, delta, 0)
+    median = fit_series(series, now).median_time_to_eviction(MARKET, delta, 0)
     watched_s = 1
-    while lives := brute(series, now, delta, watched_s):
+    while lives := brute_force_times(series, now, delta, watched_s):
         if 2 * sum(life < watched_s for life in lives) >= len(lives):
             assert median is not None
             assert 2 * sum(life < median - 0.5 for life in lives) <= len(lives)
@@ -90,7 +90,7 @@ def test_beta_is_a_probability_that_grows_with_the_horizon_and_falls_with_delta(
     walk: tuple[Series, Instant], window_s: int
 ) -> None:
     series, now = walk
-    model = fitted(series, now, window_s)
+    model = fit_series(series, now, window_s)
     by_horizon = [model.eviction_probability(MARKET, 0.01, 0, h) for h in range(1, window_s + 1)]
     by_delta = [model.eviction_probability(MARKET, d, 0, window_s) for d in (0.0, 0.005, 0.01, 0.02, 0.05)]
     assert all(0 <= beta <= 1 for beta in by_horizon + by_delta)
@@ -104,8 +104,8 @@ def test_doubling_prices_and_deltas_changes_nothing(
     walk: tuple[Series, Instant], delta: float, horizon_s: int
 ) -> None:
     series, now = walk
-    doubled = fitted(Series(series.times, 2 * series.prices), now)
-    once = fitted(series, now)
+    doubled = fit_series(Series(series.times, 2 * series.prices), now)
+    once = fit_series(series, now)
     assert doubled.survival(MARKET, 2 * delta, 0, horizon_s) == once.survival(MARKET, delta, 0, horizon_s)
     assert doubled.median_time_to_eviction(MARKET, 2 * delta, 0) == once.median_time_to_eviction(
         MARKET, delta, 0
@@ -120,8 +120,8 @@ def test_rows_after_now_are_not_looked_at(
     series, end = walk
     now = max(int(series.times[0]), end - cut_s)
     past = series.times <= now
-    known = fitted(Series(series.times[past], series.prices[past]), now)
-    assert fitted(series, now).survival(MARKET, delta, 0, horizon_s) == known.survival(
+    known = fit_series(Series(series.times[past], series.prices[past]), now)
+    assert fit_series(series, now).survival(MARKET, delta, 0, horizon_s) == known.survival(
         MARKET, delta, 0, horizon_s
     )
 
@@ -132,7 +132,7 @@ def test_a_worked_case() -> None:
     Of the 2.5 h of starts the half hour before the rise is evicted, on average after a quarter of one.
     """
     series = Series(np.array([0, 3600, 5400]) + BEGIN, np.array([0.1, 0.2, 0.1]))
-    model = fitted(series, BEGIN + 3 * HOUR_S, window_s=1800)
+    model = fit_series(series, BEGIN + 3 * HOUR_S, window_s=1800)
     assert model.eviction_probability(MARKET, 0.05, 0, 1800) == pytest.approx(0.2)
     assert model.expected_uptime(MARKET, 0.05, 0, 1800) == pytest.approx(0.8 * 1800 + 0.2 * 900)
     assert model.eviction_probability(MARKET, 0.1, 0, 1800) == 0, "a price that equals the bid does not evict"
@@ -150,7 +150,7 @@ def test_prices_that_repeat_add_no_steps() -> None:
 
 def test_too_little_history_is_unknown_and_answered_pessimistically() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
-    model = fitted(series, BEGIN + 1800, window_s=HOUR_S)
+    model = fit_series(series, BEGIN + 1800, window_s=HOUR_S)
     assert not model.evidence(MARKET, 60).is_known
     assert model.eviction_probability(MARKET, 0.1, 0, 60) == 1
     assert model.expected_uptime(MARKET, 0.1, 0, 60) == Seconds(0)
@@ -162,7 +162,7 @@ def test_too_little_history_is_unknown_and_answered_pessimistically() -> None:
 
 def test_a_bid_below_the_price_is_being_evicted() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
-    model = fitted(series, BEGIN + 7200)
+    model = fit_series(series, BEGIN + 7200)
     assert model.survival(MARKET, 0.0, 0, 600) == 1
     assert model.survival(MARKET, -0.001, 0, 600) == 0
     assert model.median_time_to_eviction(MARKET, -0.001, 0) == Seconds(0)
@@ -170,7 +170,7 @@ def test_a_bid_below_the_price_is_being_evicted() -> None:
 
 def test_evidence_says_how_much_of_the_history_was_used() -> None:
     series = Series(np.array([BEGIN]), np.array([0.1]))
-    evidence = fitted(series, BEGIN + 4 * HOUR_S, window_s=HOUR_S).evidence(MARKET, 60)
+    evidence = fit_series(series, BEGIN + 4 * HOUR_S, window_s=HOUR_S).evidence(MARKET, 60)
     assert (evidence.span_s, evidence.used_s) == (Seconds(4 * HOUR_S), Seconds(3 * HOUR_S))
 
 
@@ -247,7 +247,7 @@ def test_what_a_recorded_market_answers_does_not_depend_on_what_it_remembers(rec
 
 def test_grids_are_answered_once_and_nobody_can_spoil_them() -> None:
     series = Series(BEGIN + np.arange(0, 4000, 10), np.tile([0.1, 0.2, 0.1, 0.15], 100))
-    fit = fitted(series, BEGIN + 5000)
+    fit = fit_series(series, BEGIN + 5000)
     chances = fit.survival_batch((MARKET,))
     market, bids, age_s = (
         np.zeros((1, 1, 1), np.int64),
