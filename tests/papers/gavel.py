@@ -94,8 +94,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of the measured jobs: mean hours to complete, mean rho; of all: hours, dollars, share of late jobs, and
-    how many were late whose deadlines had been promised.
+    """Holds, for the measured jobs, mean hours to complete and mean rho; for all: hours, dollars, share of
+    late jobs, and how many were late whose deadlines had been promised.
     """
 
     jct_h: float
@@ -158,7 +158,7 @@ BY_COST: Final[Mapping[str, Entry]] = {
 
 @dataclass(frozen=True, slots=True)
 class Continuous:
-    """What is compared while jobs keep coming, over arrival rates. ``told``: what the dissertation found."""
+    """Compares policies while jobs keep coming, over arrival rates. ``told``: what the dissertation found."""
 
     objective: str
     entries: Mapping[str, Entry]

@@ -281,7 +281,9 @@ def _row(case: Case, hours: int, name: str, outcomes: Outcomes, baseline: float)
 
 
 def _market_facts(case: Case, setting: MarketSetup, tape: PriceTape) -> tuple[float, float]:
-    """How cheap the cheapest market of the test window is, and how often bids of its list price are taken."""
+    """Returns how cheap the cheapest market of the test window is, and how often bids of its list price are
+    evicted.
+    """
     hourly = np.arange(tape.begin, tape.end - HOUR_S, HOUR_S)
     prices = tape.price_at(np.arange(len(setting.markets)), hourly[:, None])
     per_core = np.where(np.isnan(prices), np.inf, prices / setting.cores)

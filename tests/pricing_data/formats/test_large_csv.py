@@ -43,7 +43,7 @@ _LINE = st.one_of(
 
 
 def _read(path: Path, large: int) -> Recording | str:
-    """What is in the file, or what is said of it. ``large``: bytes from which on pandas may read it."""
+    """Reads the file, or returns its error. ``large``: bytes from which on pandas may read it."""
     name = str(path)
     try:
         return sort_markets(price_rows(read_table(path, name, COLUMN_TYPES, large), name)).pick_markets(None)
