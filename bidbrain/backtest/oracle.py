@@ -180,7 +180,7 @@ def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
 def _price_extremes(setting: MarketSetup, tape: PriceTape, grid_s: int) -> tuple[Floats, Floats]:
     """Returns the lowest and the highest price in force within each cell, (m, cells).
 
-    Infinite, 0 without one.
+    They are infinite and 0 where no price is in force.
     """
     count = (tape.end - tape.begin) // grid_s + 1
     begins = tape.begin + np.arange(count) * grid_s

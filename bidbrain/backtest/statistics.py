@@ -50,9 +50,9 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summarises a sample: its mean, and the values that 5, 50 and 95 % of it do not exceed.
+    """Summarises a sample by its mean, and the values that 5, 50 and 95 % of it do not exceed.
 
-    In its own unit.
+    All are in the sample's unit.
     """
 
     mean: float

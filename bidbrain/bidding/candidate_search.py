@@ -59,7 +59,7 @@ class ScoredCandidates:
 def request_room(setting: MarketSetup, held_now: FootprintBatch) -> Codes:
     """Returns, (n, m), how many more instances of each market can be requested together.
 
-    None where below 1.
+    A number below 1 means that none can.
     """
     limits = setting.limits
     instances = np.minimum(limits.max_per_allocation, limits.max_instances - held_now.live_count)

@@ -27,10 +27,10 @@ _SHOWN: Final = 200
 
 
 def decide(observation: Observation) -> Decision:
-    """Acquires the candidate with the least E of "footprint and candidate" if that is below E now.
+    """Acquires the candidate with the least E of "footprint and candidate" if it is below E now.
 
-    Else holds. Candidates are every open market with enough history, every count within the limits and every
-    bid delta. Ties go to the first by (market, count, delta), whatever the order of the offers.
+    Otherwise it holds. Candidates are every open market with enough history, every count within the limits
+    and every bid delta. Ties go to the first by (market, count, delta), whatever the order of the offers.
     """
     single = ObservationBatch.from_observation(observation)
     room = min(

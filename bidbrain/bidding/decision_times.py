@@ -36,10 +36,10 @@ def next_decision_at(now: Instant, footprint: Iterable[Holding], anchor: Instant
 
 
 def due_for_renewal(now: Instant, footprint: Iterable[Holding]) -> tuple[str, ...]:
-    """Returns ids of holdings to pass to ``renew_or_terminate``: their hour ends within the lead.
+    """Returns ids of holdings to pass to ``renew_or_terminate``, soonest first.
 
-    Soonest first. A holding whose instances are all warned needs no decision. One that was renewed is held to
-    its next hour's end.
+    Their hour ends within the lead. A holding whose instances are all warned needs no decision. One that was
+    renewed is held to its next hour's end.
     """
     due = [h for h in footprint if h.counts_for and h.hour_ends - RENEWAL_LEAD_S <= now]
     return tuple(h.id for h in sorted(due, key=lambda h: (h.hour_ends, h.id)))

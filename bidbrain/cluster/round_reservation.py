@@ -58,7 +58,7 @@ class Reservation:
     def required_type(self, number: int, left: float) -> int:
         """Returns the type on which the job has to run in this round, given its steps left.
 
-        -1: it may wait.
+        -1 means that it may wait.
         """
         here = number - self.first
         if not 0 <= here < len(self.place) or left <= self.sure[here + 1]:
@@ -81,8 +81,8 @@ def reserve_rounds(
 ) -> Reservation | None:
     """Returns the latest rounds that do ``steps``, each on the fastest type with room.
 
-    None if there are too few. ``free`` (t, k): workers in each round from ``number`` until the deadline.
-    ``rates`` (k,).
+    Returns None if there are too few. ``free`` (t, k): workers in each round from ``number`` until the
+    deadline. ``rates`` (k,).
     """
     speed = np.where(free >= scale, rates, 0.0)
     rate = speed.max(axis=1)

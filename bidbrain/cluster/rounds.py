@@ -38,9 +38,9 @@ FADE: Final = 0.5 ** (1 / 5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combinations:
-    """Lists what can run in a round: ``first`` (c,) and ``second`` (c,.
+    """Lists what can run in a round: ``first`` and ``second`` (c,), and their ``share`` (c, k).
 
-    -1: alone), their ``share`` (c, k).
+    ``second`` is -1 where ``first`` runs alone.
     """
 
     first: Indices

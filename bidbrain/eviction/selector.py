@@ -73,10 +73,9 @@ class EstimatorSelector:
 
 @dataclass(frozen=True, slots=True)
 class FittedSelector:
-    """Answers with the estimator chosen for each market.
+    """Answers with the estimator chosen for each market, or the next that knows the market.
 
-    With the next that knows it, where that one does not. Markets are judged at the same moments of the past,
-    so one fit at a moment serves all of them.
+    Markets are judged at the same moments of the past, so one fit at a moment serves all of them.
     """
 
     model: EstimatorSelector

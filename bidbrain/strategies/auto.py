@@ -46,7 +46,7 @@ from pricing_data.model.units import HOUR_S
 DOUBLE_PAY_S: Final = 90.0
 """Seconds for which both are paid in an exchange.
 
-From when the new machines run until the old ones are gone.
+They last from when the new machines run until the old ones are gone.
 """
 _COUNTS: Final = 24
 """How many counts are tried in each market."""
@@ -66,11 +66,11 @@ class Auto:
     by_the_hour: BidBrain = field(default_factory=BidBrain)
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Requests what makes the work that is left cheapest.
+        """Requests what makes the work that is left cheapest: more machines, or cheaper ones.
 
-        More machines, or others in place of dearer ones. Replacements are requested first: a job that
-        released machines for a request that is then refused would have neither. Until they run, for about a
-        minute, there are more machines than the job's maximum.
+        Replacements are requested first: a job that released machines for a request that is then refused
+        would have neither. Until they run, for about a minute, there are more machines than the job's
+        maximum.
         """
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.choose_requests(setting, at)
@@ -165,7 +165,7 @@ class Auto:
     ) -> tuple[Floats, Codes, Codes]:
         """Returns dollars that exchanging the machines at ``place`` saves, for which market and count.
 
-        Each (n,).
+        Each has shape (n,).
         """
         fresh, held = rates
         now, as_it_is = standing

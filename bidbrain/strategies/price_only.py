@@ -124,9 +124,9 @@ class Failover:
 
 
 def _cheapest_market(setting: MarketSetup, at: DecisionBatch) -> tuple[Codes, Flags]:
-    """Returns the open market with the lowest price per core (n,).
+    """Returns the open market with the lowest price per core, and whether there is one; each (n,).
 
-    And whether any is at or below its list price.
+    Only markets at or below their list price count.
     """
     fair = at.open & (at.prices <= setting.on_demand)
     per_core = np.where(fair, at.prices / setting.cores, np.inf)

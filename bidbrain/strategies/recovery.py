@@ -66,7 +66,7 @@ class Checkpointing:
     def lost_s(self) -> Seconds:
         """Returns the expected time without progress per eviction.
 
-        The restart, and half an interval redone.
+        It is the restart, and half an interval redone.
         """
         return Seconds(self.restart_s + self.interval_s / 2)
 

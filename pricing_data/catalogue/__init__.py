@@ -79,9 +79,9 @@ class Catalogue:
 
 
 def bundled_egress() -> dict[tuple[str, str], float]:
-    """Returns dollars per gigabyte that leaves, by (cloud, "zone" | "region" | "cloud").
+    """Returns dollars per gigabyte that leaves, by cloud and by the border that it crosses.
 
-    The border it crosses.
+    Borders are "zone", "region" and "cloud".
     """
     return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _read_rows("egress.csv")}
 

@@ -73,10 +73,10 @@ def read_sightings(table: CsvTable, now: Instant | None = None) -> Sightings:
 def build_observations(
     probes: Iterable[Probe], lifetimes: Iterable[MachineLifetime], nodes: int = 1
 ) -> Observations:
-    """Makes the spells of every market.
+    """Makes the spells of every market, from its probes and from its machines.
 
-    Of its probes, available with ``nodes`` instances, and of its machines. Of several probes of one moment
-    the one that found least counts.
+    A probe counts as available with ``nodes`` instances. Of several probes of one moment the one that found
+    least counts.
     """
     looks: dict[Market, dict[int, int]] = {}
     for probe in probes:

@@ -92,9 +92,9 @@ class Spells:
     def kept_s(self, now: Instant) -> Seconds:
         """Returns for how long the market's capacity has been there by ``now``.
 
-        The length of a spell not over. A spell counts as running if a look less than half an hour ago found
-        it. 0 where every spell is over, and where spells overlap: these are machines, each of an age of its
-        own, and none is the market's.
+        That is the length of a spell that is not over. A spell counts as running if a look less than half an
+        hour ago found it. 0 where every spell is over, and where spells overlap: these are machines, each of
+        an age of its own, and none is the market's.
         """
         # Spells that overlap belong to several machines.
         if bool(np.any(self.begins[1:] < np.maximum.accumulate(self.ends)[:-1])):

@@ -251,9 +251,9 @@ class PriceStore:
             return rate_queries.count_by_cloud(self._database, self._tables.table_path(RATES))
 
     def observations(self, markets: Collection[Market] | None = None, nodes: int = 1) -> Observations:
-        """Returns the spells of ``markets`` (or all).
+        """Returns the spells of ``markets`` (or all), of their capacity and of machines.
 
-        Where ``nodes`` instances were available, and of machines.
+        Capacity was there where ``nodes`` instances were available.
         """
         with self._lock_for_reading():
             probed, lived = self._tables.read_rows(PROBES), self._tables.read_rows(LIFETIMES)

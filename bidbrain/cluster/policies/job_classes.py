@@ -44,9 +44,7 @@ class JobClasses:
 class TimeVariables:
     """Lists the variables y: one per class, or pair of classes, and type on which it may run.
 
-    All arrays (v,).
-
-    ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
+    All arrays have shape (v,). ``other`` is ``mine`` where the class is alone; then ``their_rate`` is 0.
     """
 
     mine: Indices

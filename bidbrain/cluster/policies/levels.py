@@ -29,8 +29,8 @@ _AT_THE_TOP: Final = 1e-9
 class Sharing:
     """Says whose weight goes to whom.
 
-    Of jobs ``entity``, ``weight`` and ``scale`` (n,); of entities their weights ``whole`` and whether they
-    serve in the order of arrival, ``fifo`` (entities,).
+    Jobs have ``entity``, ``weight`` and ``scale`` (n,); entities have their weights ``whole`` and ``fifo``
+    (entities,), whether they serve in the order of arrival.
     """
 
     entity: Indices

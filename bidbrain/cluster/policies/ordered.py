@@ -19,7 +19,7 @@ from bidbrain.cluster.solver import Method
 def fastest_throughput(problem: ShareProblem) -> Floats:
     """Returns thr(m, X_fastest), (n,): all of the job's time on the best type that can hold it.
 
-    0 for none.
+    It is 0 for a job that no type can hold.
     """
     best = np.where(problem.allowed_types, problem.kinds.rates, 0.0).max(axis=1)
     return np.asarray(best[problem.jobs.kind])

@@ -44,8 +44,8 @@ def price_pages(
 ) -> Iterator[Page]:
     """Yields all of the region ``part`` is named after, from ``since`` to now.
 
-    Without it, all that AWS keeps. Raises FeedBroken at the end where there were rows and none of them is a
-    price row.
+    Without ``since`` it yields all that AWS keeps. Raises FeedBroken at the end where there were rows and
+    none of them is a price row.
     """
     until, reading = now(), PartReading(part)
     oldest = until - RETENTION_S

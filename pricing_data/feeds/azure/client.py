@@ -77,7 +77,7 @@ class AzureClient:
     def query_graph(self, where: str, kusto: str, subscriptions: tuple[str, ...], token: str) -> GraphPage:
         """Returns one page of a Resource Graph query.
 
-        Over the whole tenant where ``subscriptions`` is empty.
+        Empty ``subscriptions`` query the whole tenant.
         """
         from azure.mgmt.resourcegraph import models
 

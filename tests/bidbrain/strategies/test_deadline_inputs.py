@@ -1,4 +1,4 @@
-"""Tests which on-demand machines a promise counts on: those that keep it for least, whichever type that is."""
+"""Tests which on-demand machines a promise counts on: those that keep it for least, of whichever type."""
 
 from __future__ import annotations
 

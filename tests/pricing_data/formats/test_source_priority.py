@@ -1,4 +1,4 @@
-"""Tests that one of several sources is believed at any time, whichever came first; others fill its silences."""
+"""Tests that one of several sources is believed at any time, whichever came first; others fill gaps."""
 
 from __future__ import annotations
 
