@@ -40,7 +40,7 @@ from bidbrain.strategies.base import NO_REQUEST, ExchangingStrategy, PlacingStra
 from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS
 from pricing_data.model.units import HOUR_S
 
-Beliefs: TypeAlias = Callable[[Codes], SurvivalBatch]
+FitSurvivals: TypeAlias = Callable[[Codes], SurvivalBatch]
 """Maps the moments at which n jobs last fitted their models to what they believe of evictions."""
 
 REFIT_S: Final = HOUR_S
@@ -71,7 +71,7 @@ def run_batch(
     setting: MarketSetup,
     job: BacktestJob,
     tape: PriceTape,
-    beliefs: Beliefs,
+    beliefs: FitSurvivals,
     starts: Codes,
 ) -> BatchResult:
     """Runs ``job`` from each of ``starts`` (n,), which lie in the tape's window, by ``strategy``."""
@@ -92,7 +92,7 @@ class _Batch:
         setting: MarketSetup,
         job: BacktestJob,
         tape: PriceTape,
-        beliefs: Beliefs,
+        beliefs: FitSurvivals,
         starts: Codes,
     ) -> None:
         self._strategy, self._setting, self._job, self._tape = strategy, setting, job, tape

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.backtest.bills import Bills, settle_all
-from bidbrain.backtest.engine import BatchResult, Beliefs, run_batch
+from bidbrain.backtest.engine import BatchResult, FitSurvivals, run_batch
 from bidbrain.backtest.job import BacktestJob
 from bidbrain.backtest.price_tape import NEVER, PriceTape
 from bidbrain.backtest.statistics import Outcomes
@@ -40,7 +40,7 @@ def backtest(
     setting: MarketSetup,
     job: BacktestJob,
     tape: PriceTape,
-    beliefs: Beliefs,
+    beliefs: FitSurvivals,
     starts: Codes,
 ) -> StrategyResult:
     """Runs ``job`` from each of ``starts`` (n,) and settles it by ``job.accounting``.

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Final
 
 from bidbrain.model import ScalingModel
-from bidbrain.performance.speed_fit import Speed, Speeds, Spell
+from bidbrain.performance.speed_fit import Speed, Speeds, SpeedSpell
 from pricing_data.model.units import Seconds
 
 _KEPT: Final = 32
@@ -70,7 +70,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FootprintStretch:
     """Covers the time from one change of the footprint to the next."""
 
     machines: Mapping[str, int]
@@ -99,11 +99,11 @@ class Stretch:
             return None
         return statistics.median((b.work - a.work) / (b.at_s - a.at_s) for a, b in pairs[len(pairs) // 2 :])
 
-    def as_spell(self, speed: float) -> Spell:
+    def as_spell(self, speed: float) -> SpeedSpell:
         """Returns what it says of its types: ``speed`` is as if none of its machines waited for another."""
         seconds = self.stamps[-1].at_s - self.changed_at_s if self.stamps else 0.0
         machines = tuple(sorted((name, count) for name, count in self.machines.items() if count))
-        return Spell(machines, speed, max(seconds, 0.0))
+        return SpeedSpell(machines, speed, max(seconds, 0.0))
 
     @property
     def lost_s(self) -> Seconds | None:
@@ -128,7 +128,7 @@ class MeasuredScaling:
     """nu by type."""
     sizes: tuple[tuple[float, float], ...] = ()
     """(log2 n, log(v / sum k nu)) of the stretches that were long enough."""
-    now: Stretch = field(default_factory=lambda: Stretch(MappingProxyType({})))
+    now: FootprintStretch = field(default_factory=lambda: FootprintStretch(MappingProxyType({})))
 
     @classmethod
     def from_configured(
@@ -143,7 +143,7 @@ class MeasuredScaling:
             sigma_s=RobustEstimate(scaling.sigma_s),
             lambda_s=RobustEstimate(scaling.lambda_s),
             speeds=Speeds(tuple(sorted(rates.items()))),
-            now=Stretch(machines),
+            now=FootprintStretch(machines),
         )
 
     def add_stamp(self, stamp: Stamp) -> MeasuredScaling:
@@ -166,7 +166,7 @@ class MeasuredScaling:
             if name not in known:
                 raise KeyError(f"no rate for {name}: give Measured.begin one for every type of the job")
         closed = self._learn_from_stretch()
-        opened = Stretch(machines, self.now.stamps[-1:], change, at_s, self.now.median_speed)
+        opened = FootprintStretch(machines, self.now.stamps[-1:], change, at_s, self.now.median_speed)
         return replace(closed, now=opened)
 
     def fit_scaling(self, configured: ScalingModel) -> ScalingModel:

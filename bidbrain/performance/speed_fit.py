@@ -54,7 +54,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class SpeedSpell:
     """Describes a stretch with one footprint. ``speed``: work per second, as if none waited for another."""
 
     machines: tuple[tuple[str, int], ...]
@@ -69,9 +69,9 @@ class Speeds:
 
     nominal: tuple[tuple[str, float], ...]
     """(type, c), sorted: every type there may be."""
-    spells: tuple[Spell, ...] = ()
+    spells: tuple[SpeedSpell, ...] = ()
 
-    def with_spell(self, spell: Spell) -> Speeds:
+    def with_spell(self, spell: SpeedSpell) -> Speeds:
         """Adds one spell. Raises KeyError where it has a type without a nominal speed."""
         known = dict(self.nominal)
         for name, _ in spell.machines:

@@ -131,11 +131,13 @@ def fetch_all(
     KeyboardInterrupt stops everything too, and the report says so.
     """
     began = time.monotonic()
-    run = _Run(store, patience or FetchPatience())
+    run = _FetchRun(store, patience or FetchPatience())
     reports: dict[FeedPart, PartReport] = {}
     interrupted = False
     try:
-        work = _interleave_piles([list(_select_parts(scout, kinds)) for scout in run.list_all_parts(feeds)])
+        work = _interleave_piles(
+            [list(_select_parts(listing, kinds)) for listing in run.list_all_parts(feeds)]
+        )
         reports = {part: PartReport(part) for _, part in work}
         for report in run.fetch_parts(work, width):
             reports[report.part] = report
@@ -144,27 +146,27 @@ def fetch_all(
     except KeyboardInterrupt:
         interrupted = True
         # Batches that are being stored should finish; what they say still counts.
-        for said in run.crew.stop_workers(_GRACE_S):
+        for said in run.pool.stop_workers(_GRACE_S):
             if isinstance(said, PartReport):
                 reports[said.part] = said
     except BaseException:
         # A bug or an error of the store: threads stop at their next page, and the error goes on.
-        run.crew.stop.set()
+        run.pool.stop.set()
         raise
     refused = tuple((name, error) for name, error in run.unavailable.items())
     return FetchReport(tuple(reports.values()), refused, interrupted, time.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scout:
+class _FeedParts:
     """Pairs a feed with the parts that it listed."""
 
     feed: Feed
     parts: tuple[FeedPart, ...]
 
 
-def _select_parts(scout: _Scout, kinds: Collection[PartKind]) -> Iterator[tuple[Feed, FeedPart]]:
-    return ((scout.feed, part) for part in scout.parts if part.kind in kinds)
+def _select_parts(listing: _FeedParts, kinds: Collection[PartKind]) -> Iterator[tuple[Feed, FeedPart]]:
+    return ((listing.feed, part) for part in listing.parts if part.kind in kinds)
 
 
 def _interleave_piles(piles: Iterable[list[tuple[Feed, FeedPart]]]) -> list[tuple[Feed, FeedPart]]:
@@ -174,41 +176,41 @@ def _interleave_piles(piles: Iterable[list[tuple[Feed, FeedPart]]]) -> list[tupl
     return [task for _, _, task in sorted(ranked, key=lambda entry: entry[:2])]
 
 
-class _Run:
+class _FetchRun:
     """Runs one fetch. Its threads share nothing but the feeds that were given up."""
 
     def __init__(self, store: Store, patience: FetchPatience) -> None:
         self._store = store
         self._patience = patience
         self._given_up: dict[str, FeedError] = {}
-        self.crew: WorkerPool[_Scout | PartReport] = WorkerPool()
+        self.pool: WorkerPool[_FeedParts | PartReport] = WorkerPool()
         self.unavailable: dict[str, FeedError] = {}
 
-    def list_all_parts(self, feeds: Sequence[Feed]) -> list[_Scout]:
+    def list_all_parts(self, feeds: Sequence[Feed]) -> list[_FeedParts]:
         """Returns what each feed has, in the order of ``feeds``.
 
         Those that cannot say are ``unavailable``.
         """
         tasks = [partial(self._list_parts, feed) for feed in feeds]
-        said = [one for one in self.crew.run_tasks(tasks, len(feeds)) if isinstance(one, _Scout)]
-        found = {scout.feed.name: scout for scout in said}
+        said = [one for one in self.pool.run_tasks(tasks, len(feeds)) if isinstance(one, _FeedParts)]
+        found = {listing.feed.name: listing for listing in said}
         return [found[feed.name] for feed in feeds if feed.name in found]
 
     def fetch_parts(self, work: Sequence[tuple[Feed, FeedPart]], width: int) -> Iterator[PartReport]:
         """Yields the reports of all parts as they come; the last one of each part is final."""
         tasks = [partial(self._fetch_part, feed, part) for feed, part in work]
-        return (one for one in self.crew.run_tasks(tasks, width) if isinstance(one, PartReport))
+        return (one for one in self.pool.run_tasks(tasks, width) if isinstance(one, PartReport))
 
     def _list_parts(self, feed: Feed) -> None:
         failures = 0
-        while not self.crew.stop.is_set():
+        while not self.pool.stop.is_set():
             try:
-                self.crew.report_back(_Scout(feed, feed.list_parts()))
+                self.pool.report_back(_FeedParts(feed, feed.list_parts()))
             except FeedError as error:
                 failures += 1
                 wait_s = self._patience.wait_s(failures, error)
                 if wait_s is not None:
-                    self.crew.stop.wait(wait_s)
+                    self.pool.stop.wait(wait_s)
                     continue
                 self.unavailable[feed.name] = error
             return
@@ -217,12 +219,12 @@ class _Run:
         """Fetches one part until it is done, or is not worth asking for again."""
         began, failures = time.monotonic(), 0
         report = PartReport(part, failure=self._given_up.get(feed.name))
-        while report.failure is None and not report.done and not self.crew.stop.is_set():
+        while report.failure is None and not report.done and not self.pool.stop.is_set():
             new_before = report.new
             try:
                 for report in self._store_pages(feed, report, began):  # noqa: B020 - the report so far, page by page
-                    self.crew.report_back(report)
-                report = replace(report, done=not self.crew.stop.is_set())
+                    self.pool.report_back(report)
+                report = replace(report, done=not self.pool.stop.is_set())
             except FeedError as error:
                 # Progress resets the count: a long fetch may fail often and still get on.
                 failures = 1 if report.new > new_before else failures + 1
@@ -234,9 +236,9 @@ class _Run:
                         self._given_up[feed.name] = error
                 else:
                     report = replace(report, waiting=error, retries=report.retries + 1)
-                    self.crew.report_back(report)
-                    self.crew.stop.wait(wait_s)
-        self.crew.report_back(replace(report, seconds=time.monotonic() - began))
+                    self.pool.report_back(report)
+                    self.pool.stop.wait(wait_s)
+        self.pool.report_back(replace(report, seconds=time.monotonic() - began))
 
     def _store_pages(self, feed: Feed, report: PartReport, began: float) -> Iterator[PartReport]:
         """Yields ``report``, grown by one page after the other, from what is stored on.
@@ -260,7 +262,7 @@ class _Run:
                 waiting=None,
             )
             yield report
-            if self.crew.stop.is_set():
+            if self.pool.stop.is_set():
                 return
 
     def _store_batch(self, batch: AnyBatch) -> StoreResult:

@@ -26,7 +26,7 @@ class Retries:
     longest_wait_s: float = 15.0
     sleep: Callable[[float], None] = time.sleep
 
-    def ask_again(self, question: Callable[[], T]) -> T:
+    def call_with_retries(self, question: Callable[[], T]) -> T:
         """Returns the answer; raises the error of the last attempt where there is none."""
         wait_s = self.first_wait_s
         for _ in range(self.attempts - 1):

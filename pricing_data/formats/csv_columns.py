@@ -147,6 +147,7 @@ def _split_rows(name: str, header: Sequence[str], lines: Sequence[str]) -> _Rows
     together = ",".join(body)
     # Every line has as many commas as the header, so every field is where it should be.
     whole = set(map(str.count, body, repeat(","))) == {commas}
+    # Quotes, and spaces that the csv module skips, need the real parser.
     if not whole or '"' in together or ", " in together:
         return _csv_rows(header, list(_read_csv(name, body, before=1)))
     fields = together.split(",")

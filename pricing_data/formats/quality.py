@@ -188,12 +188,14 @@ def sort_rows(rows: ParsedRows, silence_s: int | None = None) -> SortedRows:
 
 def _find_unbelievable(rows: ParsedRows) -> tuple[dict[Flaw, Ints], Mask]:
     not_finite = ~np.isfinite(rows.prices)
+    # Comparisons with NaN are false, as they should be here, but numpy warns of them.
     with np.errstate(invalid="ignore"):
         negative = rows.prices < 0
         absurd = rows.prices > ABSURD_USD_HOUR
     masks = {
         Flaw.NOT_FINITE: not_finite,
         Flaw.NEGATIVE: negative & ~not_finite,
+        # Unlisted rows carry a price of 0 by convention.
         Flaw.ZERO: (rows.prices == 0) & rows.listed,
         Flaw.ABSURD: absurd & ~not_finite,
     }
@@ -247,6 +249,7 @@ def _price_changes(rows: ParsedRows) -> Mask:
     """Returns False for heartbeats: the market's row before says the same."""
     changed = np.ones(len(rows.lines), dtype=np.bool_)
     before = np.maximum(np.arange(len(changed)) - 1, 0)
+    # The first row of each market always counts as a change.
     changed[1:] = ((rows.codes != rows.codes[before]) | ~_same_price(rows, before))[1:]
     return changed
 
@@ -261,6 +264,7 @@ def _per_market(rows: ParsedRows, changed: Mask) -> dict[int, MarketSteps]:
         times, listed = rows.times[begin:end], rows.listed[begin:end]
         if listed.any():
             series = Series(times[listed], rows.prices[begin:end][listed])
+            # Before its first price a market is not gone, only not there yet.
             gone = times[~listed & (times > series.times[0])]
             steps[int(rows.codes[begin])] = MarketSteps(series, gone)
     return steps

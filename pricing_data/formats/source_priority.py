@@ -54,6 +54,7 @@ class SourceClaim:
             begins[1:] = False
         first = self.times[begins]
         last = self.times[np.append(begins[1:], True)]
+        # The stretch that begins at or before each time; -1 lies before the first.
         index = np.searchsorted(first, times, side="right") - 1
         return np.asarray((index >= 0) & (times <= last[np.maximum(index, 0)]))
 

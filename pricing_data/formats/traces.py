@@ -112,6 +112,7 @@ class SortedFile:
         misshapen = sum(found.count for found in self.flaws.get(Flaw.FIELDS, {}).values())
         taken = int(self.taken[where].sum())
         ends, delisted_ends = [0, *self.ends.tolist()], [0, *self.delisted_ends.tolist()]
+        # Markets without a believed price have no series to return.
         stepping = [place for place in places if ends[place] < ends[place + 1]]
         if not stepping:
             raise _unusable_error(self.label, findings, self.markets, taken)
@@ -241,6 +242,7 @@ def _flaws_by_market(raw: RawRows, flaw: Flaw, where: quality.Ints) -> dict[int,
 
     if flaw is Flaw.FIELDS:
         return {NO_MARKET: quality.make_finding(flaw, where.tolist(), text_of)}
+    # Lines ascend, so a search finds each flawed line's market.
     codes = raw.taken_codes[np.searchsorted(raw.taken_lines, where)]
     order = np.lexsort((where, codes))
     codes, where = codes[order], where[order]

@@ -70,6 +70,7 @@ class MonthlyPartitions:
         for relative, names in staged_files(entry).items():
             files = [entry / f"{relative.replace('/', ',')},{name}" for name in names]
             folder = self.disk.root / relative
+            # New names may appear on all three levels above a month, so all are flushed.
             changed.update((folder, *folder.parents[:3]))
             # A new month needs no merge: the files were judged when they were written.
             if relative in settled and not self._existing_files(folder):
@@ -82,6 +83,7 @@ class MonthlyPartitions:
                 file.unlink(missing_ok=True)
         for folder in changed:
             sync_folder(folder)
+        # Last: as long as the entry is there, the next process merges it again.
         entry.rmdir()
         return total
 
@@ -107,6 +109,7 @@ class MonthlyPartitions:
         known[settled.copies[:before]] = True
         believed = settled.is_believed
         counts = MonthCounts(int(np.sum(believed & ~known)), int(np.sum(~believed & ~known)))
+        # Nothing is rewritten where no row is new, no verdict changed and no observation became earlier.
         seen = np.concatenate([kept.observed, aside.observed])
         if (
             known.all()

@@ -142,9 +142,11 @@ class ReferenceTables:
         columns: dict[str, Any] = {}
         for place, (name, held) in enumerate(zip(kind.columns, kind.kinds, strict=True)):
             columns[name] = np.empty(len(rows), object if held is str else held)
+            # Filled in place: numpy would make texts of fixed width of a list of texts.
             columns[name][:] = [row[place] for row in rows]
         path = self.table_path(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside its place and renamed, so a killed process leaves the old table whole.
         parquet.write_columns(self.database, columns, path.with_suffix(".new"))
         replace_file(path.with_suffix(".new"), path)
 

@@ -95,6 +95,7 @@ class RowPool:
         """Drops the series that no row is of."""
         used = np.zeros(len(self.series), np.bool_)
         used[self.codes] = True
+        # The usual case copies nothing.
         if used.all():
             return self
         series = tuple(self.series[place] for place in np.flatnonzero(used).tolist())
@@ -229,12 +230,14 @@ def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> M
     The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
     2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
     """
+    # Looked up once per series, not once per row.
     known = caps(series.cloud, series.region, series.instance_type)
     if not known:
         return None
     since = np.array([at for at, _ in known], np.int64)
     listed = np.array([price for _, price in known], np.float64)
     place = np.searchsorted(since, times, side="right") - 1
+    # Only AWS ever cleared by bid; elsewhere spot prices stay below the list price.
     auction = (times < AUCTIONS_ENDED) & (series.cloud == "aws")
     cap = np.where(auction, AUCTION_CAP * np.maximum.accumulate(listed)[place], listed[place]) * SLACK
     with np.errstate(invalid="ignore"):
@@ -255,6 +258,7 @@ def _judge_together(pool: RowPool, verdicts: Ints) -> None:
     good = np.flatnonzero((verdicts == BELIEVED) & ~np.isnan(pool.prices))
     for begin, end in _series_runs(pool.codes[good]):
         prices = pool.prices[good[begin:end]]
+        # Nearly every series ends here, without a sort.
         if len(prices) < _ENOUGH_TO_JUDGE or prices.max() < prices.min() * SLIP_FACTOR:
             continue
         # The median: a few slips cannot move it.

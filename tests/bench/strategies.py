@@ -28,7 +28,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.backtest.engine import Beliefs
+from bidbrain.backtest.engine import FitSurvivals
 from bidbrain.backtest.oracle import clairvoyant_bound
 from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import SurvivalBatch
@@ -296,7 +296,7 @@ def _prepared(
     return _prepared(case, rules, data, folder, drawn, f"objective: {{deadline: {minutes}m}}\n")
 
 
-def _always(chances: SurvivalBatch) -> Beliefs:
+def _always(chances: SurvivalBatch) -> FitSurvivals:
     return lambda _: chances
 
 

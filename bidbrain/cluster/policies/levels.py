@@ -52,7 +52,7 @@ class LevelState:
         return LevelState(self.level, self.rising & (self.level < cap * (1 - _AT_THE_TOP)))
 
 
-class Course:
+class LevelCourse:
     """Computes what follows a state in which some job rises.
 
     ``step`` (n,): how fast levels rise at first, the fastest at 1. ``times`` (events,): when jobs reach their

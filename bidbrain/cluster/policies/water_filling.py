@@ -34,7 +34,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.cluster.policies.base import Answer, list_unrunnable, runnable_jobs
 from bidbrain.cluster.policies.bisection import RaisedFloors, raise_floors
-from bidbrain.cluster.policies.levels import Course, LevelState, Sharing
+from bidbrain.cluster.policies.levels import LevelCourse, LevelState, Sharing
 from bidbrain.cluster.policies.problem import ShareProblem, Shares
 from bidbrain.cluster.solver import Unsolvable
 
@@ -110,7 +110,7 @@ class _Filling:
 
     def fill_levels(self) -> Answer:
         while (state := self._state.without_capped(self._cap)).rising.any():
-            course = Course(self._sharing, state, self._cap)
+            course = LevelCourse(self._sharing, state, self._cap)
             distance = float(course.times[0]) if len(course.times) else np.inf
             raised = self._raise_levels(state.level, course.step, distance)
             # The round ended before anybody's cap: a type ran out, and its prices tell who is stuck.
@@ -183,7 +183,7 @@ class _Filling:
         stuck = tight[program.classes.of] & (step > 0)
         return LevelState(level, np.asarray(state.rising & ~stuck))
 
-    def _last_feasible_event(self, course: Course, shares: Shares) -> tuple[LevelState, Shares]:
+    def _last_feasible_event(self, course: LevelCourse, shares: Shares) -> tuple[LevelState, Shares]:
         """Returns the last event of a course whose levels can be met together; the first one's can.
 
         The prices of one that does not fit exclude others. The last that they allow is tried next, and where
@@ -203,7 +203,7 @@ class _Filling:
                 tried = bad - 1 if by_prices else (good + bad) // 2
         return course.state_at(good), shares
 
-    def _first_forbidden(self, course: Course, low: int, high: int, raised: RaisedFloors) -> int:
+    def _first_forbidden(self, course: LevelCourse, low: int, high: int, raised: RaisedFloors) -> int:
         """Returns the first event from ``low`` on that the prices of a program forbid.
 
         They forbid ``high``.

@@ -47,6 +47,7 @@ def type_pages(describe: Callable[..., Answer], part: FeedPart, now: Callable[[]
 
 def _type_row(described: Answer) -> TypeRow:
     with reading_a_row():
+        # Types without GPUs have no GpuInfo at all.
         gpus = described.get("GpuInfo", {}).get("Gpus", ())
         return TypeRow(
             InstanceType(
@@ -106,5 +107,6 @@ def _list_prices(region: str, text: str) -> tuple[ListPrice, ...]:
             )
             for term in product["terms"].get("OnDemand", {}).values()
             for dimension in term["priceDimensions"].values()
+            # Other dimensions are one-time fees.
             if dimension["unit"] == "Hrs"
         )

@@ -102,7 +102,7 @@ class AzureFeed:
         with self._open_client() as client:
             while True:
                 ask = partial(client.query_graph, where, query, self._settings.subscriptions, token)
-                page = self._retries.ask_again(ask)
+                page = self._retries.call_with_retries(ask)
                 count += len(page.rows)
                 yield page
                 if not page.token:
@@ -185,7 +185,9 @@ class AzureFeed:
         """Yields all pages of one region's sizes, and how many SKUs of all kinds each had."""
         links, link = PageTokens(str(part)), ""
         while True:
-            sizes, listed, link = self._retries.ask_again(partial(client.list_sizes, part.name, region, link))
+            sizes, listed, link = self._retries.call_with_retries(
+                partial(client.list_sizes, part.name, region, link)
+            )
             yield sizes, listed
             if not link:
                 return

@@ -88,7 +88,7 @@ class AzureRetailFeed:
         for size in self._settings.sizes or ("",):
             link = self._first_link(part, size)
             while link:
-                answer = self._retries.ask_again(partial(_get_json, str(part), links.check_new(link)))
+                answer = self._retries.call_with_retries(partial(_get_json, str(part), links.check_new(link)))
                 items, link = _parse_page(str(part), answer, self._settings.endpoint)
                 yield items
 

@@ -133,7 +133,7 @@ class GcpFeed:
         """Yields all pages of a listing."""
         tokens, token = PageTokens(where), ""
         while True:
-            page = self._retries.ask_again(partial(ask, token))
+            page = self._retries.call_with_retries(partial(ask, token))
             yield page
             if not page.token:
                 return
@@ -204,7 +204,9 @@ class GcpFeed:
         self, client: GcpClient, way: _RegionProgress, region: str, zone: str, name: str
     ) -> History | None:
         try:
-            history = self._retries.ask_again(partial(client.read_capacity_history, region, zone, name))
+            history = self._retries.call_with_retries(
+                partial(client.read_capacity_history, region, zone, name)
+            )
         except FeedBroken as error:
             way.broken.append(error)
             return None

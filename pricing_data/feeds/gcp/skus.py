@@ -113,6 +113,7 @@ def _family_code(words: str) -> str | None:
     if words in _SPELLED_OUT:
         return _SPELLED_OUT[words]
     code, *rest = words.split()
+    # Any unknown word, such as "Custom", makes it another product.
     return code if _FAMILY.fullmatch(code) and set(rest) <= _QUALIFIERS else None
 
 
@@ -122,6 +123,7 @@ def gpu_model(name: str) -> str:
     >>> gpu_model("nvidia-h100-mega-80gb") == gpu_model("Nvidia H100 80GB Mega GPU")
     True
     """
+    # A set: descriptions and machine types order the words differently.
     words = set(re.split(r"[\s-]+", name.lower())) - {"nvidia", "tesla", "gpu", "vws", ""}
     return " ".join(sorted(words))
 
@@ -140,6 +142,7 @@ def component_timelines(skus: Iterable[Sku]) -> Timelines:
             continue
         for region in sku.regions:
             key = (sku.usage, region, component)
+            # The newest price of each SKU decides which is dearer.
             if key not in found or found[key][-1][1] < sku.timeline[-1][1]:
                 found[key] = sku.timeline
     return found

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.performance.speed_fit import Speeds, Spell
+from bidbrain.performance.speed_fit import Speeds, SpeedSpell
 
 NOMINAL = (("a", 4.0), ("b", 16.0), ("c", 8.0))
 BEGUN = Speeds(NOMINAL)
 
 
-def spell(seconds: float = 600.0, truth: tuple[float, ...] = (4.0, 16.0, 8.0), **machines: int) -> Spell:
+def spell(seconds: float = 600.0, truth: tuple[float, ...] = (4.0, 16.0, 8.0), **machines: int) -> SpeedSpell:
     rates = dict(zip("abc", truth, strict=True))
     speed = sum(count * rates[name] for name, count in machines.items())
-    return Spell(tuple(sorted(machines.items())), speed, seconds)
+    return SpeedSpell(tuple(sorted(machines.items())), speed, seconds)
 
 
-def speeds_after(*spells: Spell) -> Speeds:
+def speeds_after(*spells: SpeedSpell) -> Speeds:
     speeds = BEGUN
     for one in spells:
         speeds = speeds.with_spell(one)
@@ -72,7 +72,7 @@ def test_a_longer_spell_says_more() -> None:
 
 def test_a_type_without_a_nominal_speed_is_refused() -> None:
     with pytest.raises(KeyError, match="no nominal speed of d"):
-        BEGUN.with_spell(Spell((("d", 1),), 1.0, 600.0))
+        BEGUN.with_spell(SpeedSpell((("d", 1),), 1.0, 600.0))
 
 
 @given(
@@ -90,7 +90,7 @@ def test_whatever_is_seen_speeds_are_positive_and_lie_in_their_intervals(
     for a, b, c, factor, seconds in seen:
         machines = {name: count for name, count in (("a", a), ("b", b), ("c", c)) if count}
         one = spell(seconds, (4.0, 16.0, 8.0), **machines)
-        speeds = speeds.with_spell(Spell(one.machines, one.speed * factor, seconds))
+        speeds = speeds.with_spell(SpeedSpell(one.machines, one.speed * factor, seconds))
     assert len(speeds.spells) <= 64
     for found in speeds.fit_speeds().values():
         assert 0 < found.low <= found.value <= found.high
@@ -107,7 +107,7 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         for _ in range(10):
             a, b, c = rng.integers(0, 6, 3).tolist()
             one = spell(600.0, truth, a=a + 1, b=b, c=c)
-            speeds = speeds.with_spell(Spell(one.machines, one.speed * (1 + 0.05 * rng.normal()), 600.0))
+            speeds = speeds.with_spell(SpeedSpell(one.machines, one.speed * (1 + 0.05 * rng.normal()), 600.0))
         found = speeds.fit_speeds()["b"]
         inside += found.low <= truth[1] <= found.high
     assert 0.88 <= inside / 300 <= 0.99, inside / 300

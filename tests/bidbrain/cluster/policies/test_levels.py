@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.cluster.policies.levels import Course, LevelState, Sharing
+from bidbrain.cluster.policies.levels import LevelCourse, LevelState, Sharing
 
 
 def step_by_step(sharing: Sharing, state: LevelState, cap: np.ndarray) -> list[LevelState]:
@@ -47,7 +47,7 @@ def test_every_event_is_as_if_step_by_step(seed: int, fifo: list[bool]) -> None:
     start = LevelState(cap * chance.choice([0.0, 0.3], count), chance.random(count) < 0.8).without_capped(cap)
     if not start.rising.any():
         return
-    course, states = Course(sharing, start, cap), step_by_step(sharing, start, cap)
+    course, states = LevelCourse(sharing, start, cap), step_by_step(sharing, start, cap)
     assert len(course.times) == len(states)
     assert course.step.max() == 1.0
     for event, state in enumerate(states):
@@ -62,6 +62,6 @@ def test_without_caps_there_is_no_event() -> None:
     sharing = Sharing(
         np.zeros(2, np.int64), np.array([1.0, 2.0]), np.array([1, 1]), np.ones(1), np.zeros(1, np.bool_)
     )
-    course = Course(sharing, LevelState(np.zeros(2), np.ones(2, np.bool_)), np.full(2, np.inf))
+    course = LevelCourse(sharing, LevelState(np.zeros(2), np.ones(2, np.bool_)), np.full(2, np.inf))
     assert len(course.times) == 0
     np.testing.assert_allclose(course.step, [0.5, 1.0])
