@@ -18,7 +18,7 @@ from bidbrain.strategies.base import Strategy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StrategyResult:
+class BacktestRuns:
     """Holds a strategy's jobs, in rows of starts and in rows of allocations."""
 
     strategy: str
@@ -42,7 +42,7 @@ def backtest(
     tape: PriceTape,
     beliefs: FitSurvivals,
     starts: Codes,
-) -> StrategyResult:
+) -> BacktestRuns:
     """Runs ``job`` from each of ``starts`` (n,) and settles it by ``job.accounting``.
 
     See ``engine.run_batch``.
@@ -65,7 +65,7 @@ def backtest(
         evictions=ran.evictions,
         late=finish_s > deadline_s if job.deadline_s is not None else np.zeros(len(starts), np.bool_),
     )
-    return StrategyResult(strategy.name, outcomes, ran, bills, tier)
+    return BacktestRuns(strategy.name, outcomes, ran, bills, tier)
 
 
 def _reliable_tier(

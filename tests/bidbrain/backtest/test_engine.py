@@ -12,7 +12,7 @@ import pytest
 from bidbrain.backtest.engine import run_batch
 from bidbrain.backtest.job import DRAIN_S, Accounting
 from bidbrain.backtest.price_tape import NEVER, PriceTape
-from bidbrain.backtest.run import StrategyResult, backtest
+from bidbrain.backtest.run import BacktestRuns, backtest
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.price_only import Failover, OnDemand, StandardBidding
@@ -36,7 +36,7 @@ STRATEGIES: Sequence[Strategy] = (
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 
 
-def run_scene(of: Scene, strategy: Strategy) -> StrategyResult:
+def run_scene(of: Scene, strategy: Strategy) -> BacktestRuns:
     return backtest(strategy, of.setting, of.job, of.tape, lambda _: of.tables, of.starts)
 
 
