@@ -70,7 +70,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class EarlyStop:
     """Ends the job before its last clock. Whatever comes first does; None never does.
 
     ``seconds``: real ones since the first clock; ``delta``: the objective has settled once two reports in a
@@ -110,7 +110,7 @@ class TrainingJob:
     input_at: str = ""
     model_at: str = ""
     input_bytes: int | None = None
-    stop: Stop = field(default_factory=Stop)
+    stop: EarlyStop = field(default_factory=EarlyStop)
     restarts: int = 0
     program: str = ""
     columns: Called = field(default_factory=dict)
@@ -238,7 +238,7 @@ class JobFolder:
         content = json.loads(self._job_file.read_text())
         content["setup"] = Setup(**content["setup"])
         content["timing"] = Timing(**content["timing"])
-        content["stop"] = Stop(**content["stop"])
+        content["stop"] = EarlyStop(**content["stop"])
         return TrainingJob(**content)
 
     @property

@@ -45,15 +45,15 @@ class Holding:
     price: UsdPerHour
     """Locked at the start of its billing hour; while it is pending, the current price."""
     hour_ends: Instant
-    """When its current hour ends.
+    """The end of its current hour.
 
     Hours count from its start, even where seconds are billed. A renewal moves this to the end of the next
     hour at once. While it is pending: an hour from now.
     """
     counts_for: int
-    """How many of its instances are alive and have no eviction warning."""
+    """Number of its instances that are alive and have no eviction warning."""
     started: Instant | None = None
-    """When it began to run; None while it is pending."""
+    """The moment at which it began to run; None while it is pending."""
     on_demand: bool = False
     """Whether it is not revocable: it then costs the list price ``price``, and its bid means nothing."""
 
@@ -203,7 +203,7 @@ class Observation:
     work_left: float = math.inf
     """Core-seconds the job still has to do, where known: near its end more machines are of no use."""
     carried: CarriedCheckpoint | None = None
-    """What going on in another region costs; None where a job's checkpoints are nobody's concern."""
+    """Cost of continuing in another region; None where a job's checkpoints do not matter."""
 
     def __post_init__(self) -> None:
         # On-demand holdings need no offer: they cost their list price and no price evicts them.
@@ -257,7 +257,7 @@ class Candidate:
     count: int
     bid_delta: float | None
     beta: float
-    """Of the allocation in question; for hold, the probability that anything at all is evicted."""
+    """Eviction probability of the allocation in question; for hold, that of anything at all."""
     expected_charge: Usd
     expected_work: float
     """Core-seconds."""
@@ -279,7 +279,7 @@ class Decision:
     weighed: tuple[Candidate, ...]
     """The footprint as it is, and the best bid for each market and count."""
     considered: int
-    """How many alternatives were compared in all."""
+    """Number of alternatives compared in all."""
     holding: str | None = None
     """Set for renew and terminate."""
     market: Market | None = None

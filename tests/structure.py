@@ -46,6 +46,10 @@ class Module:
         """Whether it is a package's own module, which names what is in the folder."""
         return self.name.endswith("__init__.py")
 
+    @property
+    def docstring(self) -> str:
+        return ast.get_docstring(self.tree) or ""
+
     def classes(self) -> Iterator[ast.ClassDef]:
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
 
@@ -65,6 +69,11 @@ def read_modules(root: Path, packages: tuple[str, ...] = PACKAGES) -> list[Modul
 
 def modules_by_folder(modules: list[Module]) -> Counter[str]:
     return Counter(str(Path(module.name).parent) for module in modules if not module.is_page)
+
+
+def modules_named_in(page: str) -> list[str]:
+    """Returns the file names in double backticks, such as ``base.py``."""
+    return re.findall(r"``(\w+\.py)``", page)
 
 
 def short_modules(modules: list[Module]) -> list[str]:

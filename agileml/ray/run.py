@@ -14,7 +14,7 @@ import ray
 
 from agileml.data.checkpoint_store import newest_checkpoint
 from agileml.data.trained_model import Trained, summarize_run
-from agileml.job import JobFolder, Stop, Timing, TrainingJob
+from agileml.job import EarlyStop, JobFolder, Timing, TrainingJob
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import Upward
 from agileml.ray.cluster_api import living_nodes
@@ -30,7 +30,7 @@ def run(
     *,
     output: str | Path,
     clocks: int,
-    stop: Stop | None = None,
+    stop: EarlyStop | None = None,
     arguments: Mapping[str, Any] | None = None,
     staleness: int = 0,
     machines: int | None = None,
@@ -95,7 +95,7 @@ def run(
             network=True,
             input_at=f"{place}/input",
             model_at=f"{place}/model",
-            stop=stop or Stop(),
+            stop=stop or EarlyStop(),
         )
         folder = JobFolder.prepare(Path(here), job, data, str(resume))
         heard: list[Upward] = []

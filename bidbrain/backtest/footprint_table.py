@@ -27,13 +27,13 @@ class FootprintTable:
     """Infinite on demand."""
     runs_at: Codes
     works_from: Codes
-    """When it has joined the training."""
+    """The moment at which it has joined the training."""
     warned_at: Codes
-    """When the provider will warn of the eviction; no strategy sees it before."""
+    """The moment at which the provider will warn of the eviction; no strategy sees it before."""
     until: Codes
     """End of the hour it is held for."""
     leaves_at: Codes
-    """When it is safe to end, once it is given up; ``NEVER`` while it stays."""
+    """The moment from which it is safe to end, once given up; ``NEVER`` while it stays."""
     number: Codes
     """From 1, in the order of requests."""
     refused: Flags

@@ -37,7 +37,7 @@ class BacktestJob:
     deadline_s: Seconds | None = None
     accounting: Accounting = Accounting.LEDGER
     restart: Restart | None = None
-    """How it restarts without its reliable machines; None: it cannot, and these are on demand."""
+    """Its restart without reliable machines; None: it cannot restart, and these are on demand."""
 
     def __post_init__(self) -> None:
         if self.work <= 0 or self.boot_s < 0:

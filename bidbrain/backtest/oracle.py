@@ -46,7 +46,7 @@ from pricing_data.model.units import HOUR_S
 
 GRID_S: Final = 60
 _PRICES: Final = 10
-"""How many values of mu are tried."""
+"""Number of values of mu that are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

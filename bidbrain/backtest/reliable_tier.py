@@ -34,7 +34,7 @@ class TierTable:
     """``NEVER`` once the warning was given."""
     ends_at: Codes
     asks_at: Codes
-    """When they are requested again, where no market had any."""
+    """The moment of the next request, where no market had any."""
     checkpoint_clock: Codes
     """Clock of the newest checkpoint."""
     began_from: Codes

@@ -43,7 +43,7 @@ class CostForecast:
     expected_evictions: float
     """Allocations expected to be evicted before the work is done."""
     decisions: tuple[Decision, ...]
-    """What would be acquired now, in order, and the hold decision that ends it."""
+    """Purchases that would be made now, in order, and the hold decision that ends them."""
 
 
 Decide: TypeAlias = Callable[[Observation], Decision]

@@ -60,7 +60,7 @@ class ActiveJobs:
 
 
 class DeadlinePromises:
-    """Keeps what was promised by now. ``workers`` (k,). Moments are beginnings of rounds.
+    """Keeps what was promised by now. ``workers`` (k,). Every ``moment`` is the beginning of a round.
 
     ``rounds`` None: time is cut as finely as shares are, so speeds are all that a promise needs.
     """
@@ -69,7 +69,7 @@ class DeadlinePromises:
         self._pace, self._workers, self._rounds = pace, workers.astype(np.int64), rounds
         self._reserved: dict[int, Reservation] = {}
         self.given = np.zeros(len(pace.due_s), np.bool_)
-        """Whose deadlines were promised."""
+        """Marks the jobs whose deadlines were promised."""
 
     def admit_newcomers(self, moment: ActiveJobs, newcomers: Indices, ask: Ask) -> None:
         """Promises newcomers what there is room for; the last call of the policy is the one for shares."""

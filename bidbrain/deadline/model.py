@@ -130,5 +130,5 @@ class Choice:
     expected_cost: Usd
     """Dollars from now to the end of the job, deciding as well later on; NaN from rules that expect none."""
     margin_s: Seconds
-    """What is left of the safety margin after the tick, at worst."""
+    """Safety margin that is left after the tick, at worst."""
     why: str

@@ -29,9 +29,9 @@ class Evidence:
     0 means that nothing is known.
     """
     source: str = ""
-    """What the answer is based on, in words for people."""
+    """The basis of the answer, in words for people."""
     newest: Instant | None = None
-    """When the newest observation behind the answer was made."""
+    """Time of the newest observation behind the answer."""
 
     @property
     def is_known(self) -> bool:

@@ -33,7 +33,7 @@ _LEAST_STARTS: Final = 20
 _LEAST_OF_EACH: Final = 3
 CHOICE_DAYS: Final = 14
 CHOICE_STEP_S: Final = 6 * HOUR_S
-"""How far back a choice looks, and how often within that time."""
+"""Days that a choice looks back, and seconds between the moments that it scores."""
 
 FitAt: TypeAlias = Callable[[Instant], FittedMarkets]
 """Returns an estimator fitted to what was known at an instant."""

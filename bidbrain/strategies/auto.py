@@ -49,7 +49,7 @@ DOUBLE_PAY_S: Final = 90.0
 They last from when the new machines run until the old ones are gone.
 """
 _COUNTS: Final = 24
-"""How many counts are tried in each market."""
+"""Number of counts tried in each market."""
 
 
 @dataclass(frozen=True, slots=True)

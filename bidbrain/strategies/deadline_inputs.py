@@ -60,7 +60,7 @@ class Pledge:
 
 
 def spot_available(observation: Observation) -> bool | None:
-    """Returns whether spot machines live, or can be had below their list price.
+    """Returns whether spot machines live, or are available below their list price.
 
     None where only a request tells. Where markets clear by bid their prices tell. Elsewhere only a market
     that lately refused tells.
@@ -90,9 +90,9 @@ def on_demand_held(observation: Observation) -> tuple[Holding, ...]:
 def choose_target(observation: Observation, pledge: Pledge) -> Target:
     """Chooses the on-demand machines that the net relies on.
 
-    Those that keep the deadline from now on for least. While some are rented it is those: machines that are
-    paid for and work are not exchanged for another type. Where none is in time any more, the fastest. Raises
-    ValueError without offers.
+    They are those that keep the deadline from now on for least. While some are rented it chooses these:
+    machines that are paid for and work are not exchanged for another type. Where none is in time any more, it
+    chooses the fastest. Raises ValueError without offers.
     """
     known = list_targets(observation)
     rented = {holding.market for holding in on_demand_held(observation)}

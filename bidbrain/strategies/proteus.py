@@ -31,7 +31,7 @@ class BidBrain:
     sizes: tuple[float, ...] = ()
     """Cores that requests try to make up; if empty, every count within the limits, as a running job does."""
     uses_reliable: bool = True
-    """What must not be lost is kept on the reliable tier: the model, or the checkpoints."""
+    """The reliable tier keeps what must not be lost: the model, or the checkpoints."""
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
         """Chooses the request with the least E, where that is below E now."""

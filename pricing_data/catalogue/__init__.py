@@ -28,9 +28,9 @@ class Catalogue:
     """
 
     instance_types: Mapping[tuple[str, str], InstanceType]
-    """By (cloud, name)."""
+    """Keys are (cloud, name)."""
     list_prices: Mapping[tuple[str, str, str], _ListPrices]
-    """By (cloud, region, instance type)."""
+    """Keys are (cloud, region, instance type)."""
 
     @classmethod
     def bundled(cls) -> Self:

@@ -54,9 +54,9 @@ class Page:
     rows: int
     batches: tuple[AnyBatch, ...] = ()
     cursor: str = ""
-    """How far the part has come, in words ("up to 2026-11-02")."""
+    """The part's progress, in words ("up to 2026-11-02")."""
     left_out: str = ""
-    """What the part has no row for so far and why, in words ("no price for 3 types (...)"); "" if nothing."""
+    """Rows that the part lacks so far and why, in words ("no price for 3 types (...)"); "" if none."""
 
 
 def narrowed_source(source: str, *narrowing: object) -> str:

@@ -87,9 +87,9 @@ class PartReport:
     retries: int = 0
     seconds: float = 0.0
     cursor: str = ""
-    """How far it came, in the feed's words."""
+    """Its progress, in the feed's words."""
     left_out: str = ""
-    """What has no row although the part is whole, and why, in the feed's words."""
+    """Rows that are missing although the part is whole, and why, in the feed's words."""
     waiting: FeedError | None = None
     """The error that it waits out right now."""
     failure: FeedError | None = None

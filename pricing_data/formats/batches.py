@@ -33,9 +33,9 @@ class Batch:
     prices: Prices
     """Dollars per hour; NaN where the market was seen to be no longer listed."""
     observed: Times
-    """When we, or another poller, saw the row."""
+    """The moment at which we, or another poller, saw the row."""
     approximate: Mask | None = None
-    """Which times are approximate; None where none is."""
+    """Marks approximate times; None where there are none."""
 
     def __post_init__(self) -> None:
         shapes = {column.shape for column in (self.codes, self.times, self.prices, self.observed)}

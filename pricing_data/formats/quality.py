@@ -112,7 +112,7 @@ class SortedRows:
     """
 
     steps: Mapping[int, MarketSteps]
-    """By market code."""
+    """Keys are market codes."""
     flaws: Mapping[Flaw, Ints]
     """The lines that have each flaw."""
     used: Ints

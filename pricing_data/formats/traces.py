@@ -53,7 +53,7 @@ class Recording:
     generated: bool
     series: Mapping[Market, Series]
     delisted: Mapping[Market, Times]
-    """When a market that had a price was seen without one (often never); its series does not show it."""
+    """Times at which a market with a price was seen without one (often none); its series does not show it."""
     findings: tuple[FlawFinding, ...]
     rows_read: int
     rows_used: int
@@ -98,7 +98,7 @@ class SortedFile:
     """Times of believed rows; ``quality.NO_FIRST`` and ``NO_LAST`` where a market has none."""
     last: Times
     flaws: Mapping[Flaw, Mapping[int, FlawFinding]]
-    """By position in ``markets``; ``NO_MARKET`` for lines that name none."""
+    """Keys are positions in ``markets``; ``NO_MARKET`` for lines that name none."""
     rows_read: int
 
     def pick_markets(self, only: Filter | None, *, generated: bool = False) -> Recording:

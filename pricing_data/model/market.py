@@ -67,7 +67,7 @@ class ChargedPrice(StrEnum):
     MARKET = "market price"
     """The price in force, whatever was bid."""
     BID = "bid"
-    """What was bid, whatever the price: the market of TierML's section 4.7, which no cloud has run."""
+    """The bid, whatever the price: the market of TierML's section 4.7, which no cloud has run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class MarketSummary:
     last: Instant
     """The newest row, whatever it says."""
     observed: Instant
-    """When the newest row was seen."""
+    """The moment at which the newest row was seen."""
     source: str
     """The source of the current price."""
     semantics: Semantics

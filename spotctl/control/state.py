@@ -180,7 +180,7 @@ class TrainingProgress(Struct, frozen=True):
     """The latest possible moment, where the end was heard of afterwards and nothing shows when it was."""
 
 
-class ProgramProgress(Struct, frozen=True):
+class ProgramRuns(Struct, frozen=True):
     """Holds how far a command's program is, and where its newest checkpoint is."""
 
     program: ProgramRun | None = None
@@ -254,7 +254,7 @@ class State(Struct, frozen=True):
     instances: Mapping[str, Instance] = field(default_factory=dict)
     deciding: Deciding = Deciding()
     training: TrainingProgress = TrainingProgress()
-    programs: ProgramProgress = ProgramProgress()
+    programs: ProgramRuns = ProgramRuns()
     recovery: Recovery = Recovery()
     interruptions: Interruptions = Interruptions()
     share: QueueShare = QueueShare()

@@ -45,7 +45,7 @@ _GIVEN_UP: Final = (1e-8, 1e-7, 1e-6)
 _PRICED: Final = 1e-7
 """Part of all prices together that a row's, or a variable's, price must exceed to count."""
 _FIRST_AHEAD: Final = 32
-"""How many rounds are tried at once at first; then four times as many."""
+"""Number of rounds tried at once at first; then four times as many."""
 
 
 class Inside(StrEnum):

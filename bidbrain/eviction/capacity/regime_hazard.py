@@ -63,7 +63,7 @@ class Memory:
     prior: float = 2.0
     """a of ``recent_losses.py``."""
     ridge: float = 5.0
-    """Of the regression on age."""
+    """Ridge of the regression on age."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

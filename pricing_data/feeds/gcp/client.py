@@ -78,7 +78,7 @@ class Listing:
     answered: int
     token: str
     left_out: tuple[str, ...] = ()
-    """What the service itself said it could not include."""
+    """Parts that the service itself said it could not include."""
     unread: tuple[str, ...] = ()
     """Rows that were not understood, each after what is wrong with it."""
 

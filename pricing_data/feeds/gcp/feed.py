@@ -55,7 +55,7 @@ class GcpSettings:
     Capacity history takes one question per zone and type: some tens of thousands for all of GCP.
     """
     past_months: int = 3
-    """How many past months of the catalogue are read besides today's."""
+    """Number of past months of the catalogue to read besides today's."""
     retries: Retries | None = None
 
 

@@ -74,7 +74,7 @@ class MachineShape:
 
 
 Timelines = Mapping[tuple[Usage, str, Component], tuple[tuple[Instant, int], ...]]
-"""By (usage, region, component): (effective, nanos), in order of time."""
+"""Maps (usage, region, component) to (effective, nanos), in order of time."""
 
 _INSTANCE: Final = re.compile(r"(?:(?:Spot )?Preemptible )?(.+?)(?: Instance)? (Core|Ram) running in .+")
 _GPU: Final = re.compile(r"(.+?)(?: GPU)? (?:attached to Spot Preemptible VMs )?running in .+")

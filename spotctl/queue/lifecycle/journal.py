@@ -35,7 +35,7 @@ _NEVER: Final = Instant(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class QueueStarted:
     """The queue began. ``request``, ``added`` (jobs by name, as JSON), ``removed`` (of the file's) sum up the
     requests so far. They are one note, so that none is lost or done twice, wherever the process dies.
     """
@@ -48,7 +48,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class JobAdmitted:
     """A job became the queue's, as its run ``run``.
 
     ``why``: what speaks against a promise, "" where it was made or none was requested. ``allowance``:
@@ -67,7 +67,7 @@ class Entered:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class RoundAllocated:
     """A round was allocated: each job's shares of time by pool, and seconds it has had lately (faded, with
     this
     round). ``since``: when the hold of each job with a lease began.
@@ -81,7 +81,7 @@ class Dealt:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class JobLeft:
     """A job has ended, or never began (``run`` ""), or was removed before it did."""
 
     at: Instant
@@ -93,7 +93,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class RequestHandled:
     """Requests up to this number have been handled.
 
     ``waiting``: an added job, by name and as JSON, that is to be let in. ``removed``: a job's name.
@@ -111,9 +111,10 @@ class Closed:
     exit_code: int
 
 
-Note: TypeAlias = Began | Entered | Dealt | Left | Handled | Closed
+Note: TypeAlias = QueueStarted | JobAdmitted | RoundAllocated | JobLeft | RequestHandled | Closed
 _KINDS: Final[Mapping[str, type]] = {
-    kind.__name__: kind for kind in (Began, Entered, Dealt, Left, Handled, Closed)
+    kind.__name__: kind
+    for kind in (QueueStarted, JobAdmitted, RoundAllocated, JobLeft, RequestHandled, Closed)
 }
 
 
@@ -136,9 +137,9 @@ class QueueRecord:
     settings: str = ""
     at: Instant = _NEVER
     began: Instant = _NEVER
-    entered: Mapping[str, Entered] = field(default_factory=dict)
-    left: Mapping[str, Left] = field(default_factory=dict)
-    last: Dealt | None = None
+    entered: Mapping[str, JobAdmitted] = field(default_factory=dict)
+    left: Mapping[str, JobLeft] = field(default_factory=dict)
+    last: RoundAllocated | None = None
     rounds: int = 0
     past: Mapping[str, ServiceTime] = field(default_factory=dict)
     """Each job's seconds, until the last round began, or until it left."""
@@ -155,20 +156,20 @@ class QueueRecord:
         """Returns the record with one more note."""
         record = replace(self, at=max(self.at, note.at))
         match note:
-            case Began():
+            case QueueStarted():
                 began = replace(record, settings=note.settings, began=note.at, at=note.at)
                 return replace(began, handled=note.request, added=note.added, removed=frozenset(note.removed))
-            case Entered():
+            case JobAdmitted():
                 entered = {**record.entered, note.job: note}
                 return replace(record, entered=entered, removed=record.removed - {note.job}, stale=True)
-            case Dealt():
+            case RoundAllocated():
                 there = () if record.last is None else record.last.leases.keys() - record.left.keys()
                 past = {**record.past, **{job: record.service_time(job, note.at) for job in there}}
                 return replace(record, last=note, rounds=record.rounds + 1, past=past, stale=False)
-            case Left():
+            case JobLeft():
                 past = {**record.past, note.job: record.service_time(note.job, note.at)}
                 return replace(record, left={**record.left, note.job: note}, past=past, stale=True)
-            case Handled():
+            case RequestHandled():
                 added = {**record.added, **note.waiting}
                 removed = (record.removed | ({note.removed} - {""})) - note.waiting.keys()
                 return replace(record, handled=note.request, added=added, removed=removed)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from pricing_data.model.units import format_instant, format_micros
-from spotctl.queue.lifecycle.journal import Left, QueueRecord
+from spotctl.queue.lifecycle.journal import JobLeft, QueueRecord
 from spotctl.queue.spec import QueueSettings
 
 SCHEMA: Final = "spotctl.queue/1"
@@ -62,7 +62,7 @@ def exit_code(record: QueueRecord) -> int:
     return min(codes - {0}, key=_WORST_FIRST.index, default=0)
 
 
-def _job_object(left: Left, record: QueueRecord, final: dict[str, Any] | None) -> dict[str, Any]:
+def _job_object(left: JobLeft, record: QueueRecord, final: dict[str, Any] | None) -> dict[str, Any]:
     entered = record.entered.get(left.job)
     beside = {
         "promised": entered is not None and entered.promised,

@@ -123,11 +123,13 @@ def _begin_run(
         return _run_to_end(settings, journal, runner)
 
 
-def _began_note(settings: QueueSettings, start: Instant, members: Sequence[Member], handled: int) -> j.Began:
+def _began_note(
+    settings: QueueSettings, start: Instant, members: Sequence[Member], handled: int
+) -> j.QueueStarted:
     listed, names = settings.spec.jobs, {member.name for member in members}
     added = {member.name: member_text(member) for member in members if member not in listed}
     removed = tuple(member.name for member in listed if member.name not in names)
-    return j.Began(start, settings.to_text(), handled, added, removed)
+    return j.QueueStarted(start, settings.to_text(), handled, added, removed)
 
 
 def resume_queue(
@@ -237,7 +239,7 @@ def _time_source(settings: QueueSettings, now: Instant) -> TimeSource:
     return PacedTime(now, settings.options.speed)
 
 
-def _run_of(runs: RunStore, entered: j.Entered) -> Run:
+def _run_of(runs: RunStore, entered: j.JobAdmitted) -> Run:
     found = next((run for run in runs.list_runs() if (run.name, run.id) == (entered.job, entered.run)), None)
     if found is None:
         raise LedgerError(f"{entered.job}: the record of its run {entered.run} is gone")

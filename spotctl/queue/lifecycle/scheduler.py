@@ -202,7 +202,7 @@ class QueueScheduler:
         self._open[member.name] = job
         # On record before its world is built: from here on a restart knows of this run.
         self._journal.write_note(
-            j.Entered(
+            j.JobAdmitted(
                 self._time.now,
                 member.name,
                 opened.run.id,
@@ -254,7 +254,7 @@ class QueueScheduler:
         self._time.remove_job(job.name)
         self._spent = MicroUsd(self._spent + certain_cost(job.state))
         self._journal.write_note(
-            j.Left(self._time.now, job.name, job.run.id, closed.exit_code, closed.why, job.removed)
+            j.JobLeft(self._time.now, job.name, job.run.id, closed.exit_code, closed.why, job.removed)
         )
         self._watcher.on_left(job.name, closed.exit_code, closed.why, final)
         # Its machines and its money are free for others: a round is due at once.
@@ -268,7 +268,7 @@ class QueueScheduler:
 
     def _never_began(self, name: str, exit_code: int, why: str, removed: bool = False) -> None:
         self._waiting.pop(name, None)
-        self._journal.write_note(j.Left(self._time.now, name, "", exit_code, why, removed))
+        self._journal.write_note(j.JobLeft(self._time.now, name, "", exit_code, why, removed))
         self._watcher.on_left(name, exit_code, why, None)
 
     # ---- a round ----------------------------------------------------------------------------------
@@ -286,7 +286,9 @@ class QueueScheduler:
         self._no_answer = bool(why)
         self._wanted = hand.leases
         self._end_unpaid_jobs(hand)
-        self._journal.write_note(j.Dealt(self._time.now, hand.shares, hand.received, hand.leases, hand.since))
+        self._journal.write_note(
+            j.RoundAllocated(self._time.now, hand.shares, hand.received, hand.leases, hand.since)
+        )
         self._apply_lease_changes()
 
     def _round_inputs(self) -> RoundInputs:
@@ -367,12 +369,12 @@ class QueueScheduler:
         for number, request in asked:
             if isinstance(request, UnreadableRequest):
                 self._tell_once(f"{request}; nothing was done for it. Leave the line, and ask again")
-                self._journal.write_note(j.Handled(self._time.now, number))
+                self._journal.write_note(j.RequestHandled(self._time.now, number))
             elif request.member:
                 self._add_job(number, request)
             else:
                 self.remove_job(request.job)
-                self._journal.write_note(j.Handled(self._time.now, number, removed=request.job))
+                self._journal.write_note(j.RequestHandled(self._time.now, number, removed=request.job))
 
     def _tell_once(self, told: str) -> None:
         if told not in self._told:
@@ -385,9 +387,9 @@ class QueueScheduler:
             member = self._parse_newcomer(number, request)
         except SpotctlError as error:
             self._watcher.on_left(request.job, error.exit_code, str(error), None)
-            self._journal.write_note(j.Handled(self._time.now, number))
+            self._journal.write_note(j.RequestHandled(self._time.now, number))
             return
-        self._journal.write_note(j.Handled(self._time.now, number, {request.job: request.member}))
+        self._journal.write_note(j.RequestHandled(self._time.now, number, {request.job: request.member}))
         self.admit_jobs([member])
 
     def _parse_newcomer(self, number: int, request: Request) -> Member:

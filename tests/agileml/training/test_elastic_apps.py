@@ -11,7 +11,7 @@ import pytest
 
 from agileml.apps import planted_classes, planted_topics
 from agileml.controller.stopping import ConvergenceCheck
-from agileml.job import Stop, TrainingJob
+from agileml.job import EarlyStop, TrainingJob
 from agileml.protocol.events import Setup, Stage
 from agileml.protocol.telemetry import ObjectiveAt
 from tests.agileml.processes.real_jobs import QUICK, RunningJob
@@ -62,7 +62,7 @@ def test_a_job_ends_when_its_objective_has_settled(tmp_path: Path) -> None:
     arguments = {"rank": 4}
     delta = 2e-3
     job = TrainingJob(
-        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(delta=delta)
+        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=EarlyStop(delta=delta)
     )
     with running(tmp_path, job) as run:
         run.start("r1", "t1")
@@ -79,7 +79,7 @@ def test_a_job_ends_when_its_time_is_up(tmp_path: Path) -> None:
     setup = Setup(partitions=2, shards=4, clocks=100_000)
     arguments = {"rank": 4}
     job = TrainingJob(
-        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=Stop(seconds=8.0)
+        "agileml.apps.mf:MatrixFactorization", arguments, setup, 0.05, QUICK, stop=EarlyStop(seconds=8.0)
     )
     with running(tmp_path, job) as run:
         run.start("r1")
@@ -95,4 +95,4 @@ def test_a_job_ends_when_its_time_is_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"seconds": 0.0}, {"delta": -1.0}, {"delta": float("nan")}])
 def test_an_end_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"stops after (seconds|delta) above 0"):
-        Stop(**wrong)
+        EarlyStop(**wrong)

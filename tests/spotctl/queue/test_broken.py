@@ -321,9 +321,9 @@ def left(made: Callable[..., QueueSettings]) -> tuple[QueueSettings, j.QueueRun]
     x, y = (member_text(replace(b, spec=replace(b.spec, name=name))) for name in "xy")
     run = j.QueueFolder("night").create_run()
     with closing(j.QueueJournal(run)) as journal:
-        journal.write_note(j.Began(START, settings.to_text(), added={"x": x, "y": y}))
-        journal.write_note(j.Entered(START, "a", begun.id, False, "", None, {}))
-        journal.write_note(j.Handled(START, 1, removed="y"))
+        journal.write_note(j.QueueStarted(START, settings.to_text(), added={"x": x, "y": y}))
+        journal.write_note(j.JobAdmitted(START, "a", begun.id, False, "", None, {}))
+        journal.write_note(j.RequestHandled(START, 1, removed="y"))
     return settings, run
 
 
@@ -366,7 +366,7 @@ def test_a_queue_that_was_changed_begins_anew_when_its_jobs_have_ended(
 
 
 @pytest.mark.parametrize(
-    "line", ["{", '{"note": "Nothing"}', '{"note": "Dealt", "at": 1, "shares": 5}', "[]"]
+    "line", ["{", '{"note": "Nothing"}', '{"note": "RoundAllocated", "at": 1, "shares": 5}', "[]"]
 )
 def test_a_note_that_cannot_be_read_is_named_with_what_to_do(
     line: str, left: tuple[QueueSettings, j.QueueRun]

@@ -19,16 +19,16 @@ from tests.spotctl.queue.build import Watching, command, queue
 def test_a_note_that_the_disk_has_no_room_for_was_never_written(folder: j.QueueFolder) -> None:
     run = folder.create_run()
     with closing(j.QueueJournal(run)) as journal:
-        journal.write_note(j.Began(START, "{}"))
+        journal.write_note(j.QueueStarted(START, "{}"))
         length, before = run.journal_file.stat().st_size, journal.record
         with (
             no_file_longer_than(length + 9),
             pytest.raises(LedgerError, match=r"journal\.jsonl cannot be wr"),
         ):
-            journal.write_note(j.Handled(START, 1))
+            journal.write_note(j.RequestHandled(START, 1))
         assert journal.record == run.read_record() == before
-        journal.write_note(j.Handled(START, 2))
-        assert journal.record == run.read_record() == before.with_note(j.Handled(START, 2))
+        journal.write_note(j.RequestHandled(START, 2))
+        assert journal.record == run.read_record() == before.with_note(j.RequestHandled(START, 2))
 
 
 def test_a_request_that_the_disk_has_no_room_for_was_never_made(folder: j.QueueFolder) -> None:

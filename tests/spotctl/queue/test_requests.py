@@ -122,7 +122,7 @@ def test_requests_are_taken_up_once_wherever_the_next_run_dies(
 
 
 def test_a_record_of_before_has_no_requests_in_its_beginning() -> None:
-    old = {"note": "Began", "at": 5, "settings": "{}"}
+    old = {"note": "QueueStarted", "at": 5, "settings": "{}"}
     path = j.QueueFolder("old").create_run()
     path.journal_file.write_text(f"{old}\n".replace("'", '"'))
     assert path.read_record() == j.QueueRecord(settings="{}", at=Instant(5), began=Instant(5))

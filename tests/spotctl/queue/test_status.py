@@ -157,16 +157,16 @@ def test_a_damaged_request_hides_no_job(made: Callable[..., Queue]) -> None:
 def test_what_a_job_has_had_is_counted_from_its_first_round_until_it_leaves() -> None:
     lease = Lease((Market("aws", "us-east-1", "us-east-1a", "c4.xlarge"),), 1, Instant(100))
 
-    def dealt(at: int, a: bool, *jobs: str) -> j.Dealt:
+    def dealt(at: int, a: bool, *jobs: str) -> j.RoundAllocated:
         leases = dict.fromkeys(jobs) | ({"a": lease} if a else {})
-        return j.Dealt(Instant(at), {job: {"p": 0.25, "q": 0.25} for job in jobs}, {}, leases)
+        return j.RoundAllocated(Instant(at), {job: {"p": 0.25, "q": 0.25} for job in jobs}, {}, leases)
 
     record = j.QueueRecord()
     assert record.service_time("a", Instant(50)) == j.ServiceTime()
     for note in (dealt(100, True, "a", "b"), dealt(200, False, "a", "b"), dealt(240, True, "a", "b")):
         record = record.with_note(note)
     assert record.service_time("a", Instant(240)) == j.ServiceTime(whole=140, got=100, due=70)
-    record = record.with_note(j.Left(Instant(300), "a", "run", 0, "done"))
+    record = record.with_note(j.JobLeft(Instant(300), "a", "run", 0, "done"))
     assert record.service_time("a", Instant(900)) == j.ServiceTime(whole=200, got=160, due=100)
     record = record.with_note(dealt(400, False, "b"))
     assert record.service_time("a", Instant(900)) == j.ServiceTime(whole=200, got=160, due=100)

@@ -1,0 +1,60 @@
+"""The code base stays one that a newcomer finds the way in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import structure
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_MODULES = 16
+SAME_EVENT_IN_TWO_LAYERS = frozenset(
+    {
+        *("CheckpointFailed", "Checkpointed", "EvictionWarned", "MachineGivenUp", "MachineJoined"),
+        *("Progressed", "RolledBack", "SafeToKill", "TrainingFailed"),
+    }
+)
+"""ARCHITECTURE.md lists them and says why."""
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[structure.Module]:
+    return structure.read_modules(ROOT)
+
+
+def test_folders_are_small(modules: list[structure.Module]) -> None:
+    everything = [*modules, *structure.read_modules(ROOT, ("tests",))]
+    large = {name: n for name, n in structure.modules_by_folder(everything).items() if n > MOST_MODULES}
+    assert large == {}
+
+
+def test_every_folder_has_a_page_that_names_modules_that_exist(modules: list[structure.Module]) -> None:
+    for page in (module for module in modules if module.is_page):
+        folder = Path(page.name).parent
+        assert page.docstring, f"{folder} says nothing about itself"
+        for name in structure.modules_named_in(page.docstring):
+            assert (ROOT / folder / name).exists(), f"{page.name} names {name}"
+
+
+def test_no_class_name_has_two_meanings(modules: list[structure.Module]) -> None:
+    shared = structure.shared_class_names(modules)
+    assert shared.keys() <= SAME_EVENT_IN_TWO_LAYERS
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert all(f"`{name}`" in text for name in shared)
+
+
+def test_modules_import_each_other_in_no_circle(modules: list[structure.Module]) -> None:
+    assert structure.circles(structure.import_graph(modules)) == []
+
+
+def test_nobody_learns_a_jobs_kind_from_what_it_lacks(modules: list[structure.Module]) -> None:
+    assert structure.kinds_by_absence(modules) == []
+
+
+def test_names_and_docstrings_say_what_is_done(modules: list[structure.Module]) -> None:
+    one_word, functions = structure.one_word_functions(modules)
+    assert len(one_word) <= 0.2 * functions
+    openings, strings = structure.bad_openings(modules)
+    assert len(openings) <= 0.01 * strings
