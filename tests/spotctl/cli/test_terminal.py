@@ -32,21 +32,21 @@ ASKING = """
 import os, signal, sys, time
 from pathlib import Path
 from spotctl.records.background import fork_behind
-from spotctl.cli.watch.observers import LogLines, Screen
+from spotctl.cli.watch.observers import RunLogLines, Screen
 from spotctl.session.interrupts import Interrupts
 from spotctl.records.ledger import Ledger
 front = fork_behind(7)
 asked, turns, kind = [], 0, sys.argv[1]
-with (Screen("600x real time", front) if kind == "screen" else LogLines(front)) as watcher:
+with (Screen("600x real time", front) if kind == "screen" else RunLogLines(front)) as watcher:
     interrupts = Interrupts(Ledger.in_memory(), watcher)
-    left, watcher.leave = [], lambda why: (left.append(why), front.leave(as_wanted=False))
-    with interrupts.caught():
+    left, watcher.leave_terminal = [], lambda why: (left.append(why), front.release_front(as_wanted=False))
+    with interrupts.catch_signals():
         os.kill(os.getpid(), signal.SIGINT)
         while True:
             asked = [ask.value for ask in interrupts()]
             turns += 1
             time.sleep(0.01)
-            if not interrupts.asking:
+            if not interrupts.is_asking:
                 break
 Path("answered").write_text(" ".join(asked + left) or "continue")
 assert turns > 20, "the run went on while somebody was asked"
@@ -66,9 +66,9 @@ print("answered", answer)
 HANGING_UP = """
 import signal, sys, time
 from pathlib import Path
-from spotctl.session.interrupts import signalled
+from spotctl.session.interrupts import handle_signals
 heard = []
-with signalled(heard.append):
+with handle_signals(heard.append):
     print("listening", flush=True)
     while not heard:
         time.sleep(0.01)
@@ -216,10 +216,10 @@ def test_what_ignores_a_closed_terminal_goes_on_ignoring_it() -> None:
     """As under nohup."""
     code = (
         "import os, signal\n"
-        "from spotctl.session.interrupts import signalled\n"
+        "from spotctl.session.interrupts import handle_signals\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "heard = []\n"
-        "with signalled(heard.append):\n"
+        "with handle_signals(heard.append):\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "print([signal.Signals(number).name for number in heard])\n"

@@ -168,7 +168,7 @@ def test_what_is_committed_survives_a_kill(path: Path) -> None:
     writes = (
         "import os, signal, sys; from pathlib import Path; from spotctl.records.ledger import Ledger\n"
         "from spotctl.control import entries as e\n"
-        "ledger = Ledger.at(Path(sys.argv[1]))\n"
+        "ledger = Ledger.open_file(Path(sys.argv[1]))\n"
         "ledger.append(e.Woke(1)); ledger.append(e.Woke(2)); ledger.commit(); ledger.append(e.Woke(3))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -204,7 +204,7 @@ for number in range(count):
     while not (path := folder / str(number) / "ledger.db").exists():
         time.sleep(0)
     for _ in range(3):
-        Ledger.at(path).close()
+        Ledger.open_file(path).close()
 """
 
 

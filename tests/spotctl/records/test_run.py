@@ -23,8 +23,8 @@ CLOSED = e.Close(START, e.RunOutcome.DONE, 0, "the work is done")
 HOLDS = """\
 import sys
 from pathlib import Path
-from spotctl.records.run import Runs
-with Runs(Path(sys.argv[1])).lock("nightly"):
+from spotctl.records.run import RunStore
+with RunStore(Path(sys.argv[1])).lock_job("nightly"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -90,7 +90,7 @@ def test_doctor_says_what_to_do_about_a_store_that_cannot_be_written(tmp_path: P
 def test_doctor_says_what_to_do_about_a_long_name_for_sockets(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 90)
     long.mkdir()
-    code = "from spotctl.session.computer_check import _sockets; print(_sockets())"
+    code = "from spotctl.session.computer_check import _check_sockets; print(_check_sockets())"
     environment = {**os.environ, "TMPDIR": str(long)}
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

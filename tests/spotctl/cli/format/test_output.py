@@ -54,12 +54,12 @@ def test_ctrl_c_ends_the_wait_for_a_reader_and_says_that_the_run_is_over() -> No
     program = """
 import sys
 from spotctl.cli.format import output
-from spotctl.cli.watch.line_writer import Lines
+from spotctl.cli.watch.line_writer import LineWriter
 from spotctl.errors import Interrupted
 try:
-    with Lines() as lines:
+    with LineWriter() as lines:
         for _ in range(100):
-            lines.put(output.event, "." * 1000)
+            lines.put_line(output.write_event, "." * 1000)
         print("waits", file=sys.stderr, flush=True)
 except Interrupted as told:
     print(told, file=sys.stderr)
