@@ -22,6 +22,7 @@ from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerH
 from spotctl.control import entries as e
 from spotctl.control.bidding import deadline_promise
 from spotctl.control.billing import cost_so_far, instance_bills
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM
 from spotctl.control.evolve import initial_state
 from spotctl.control.run_spec import EgressTariff, MarketOption, MovableCheckpoint, RunSpec
 from spotctl.control.state import State
@@ -46,6 +47,7 @@ def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: A
     tariffs = tuple(EgressTariff(c, to, usd) for (c, to), usd in bundled_egress().items() if to != "zone")
     made = replace(
         terms(rules, clocks=clocks, work=4.0 * STEP_S),
+        engine=CHECKPOINTING_PROGRAM,
         reliable_count=0,
         spot=tuple(MarketOption(m, UsdPerHour(LIST), 4, own[m]) for m in markets),
         reliable=MarketOption(markets[0], UsdPerHour(LIST), 4),

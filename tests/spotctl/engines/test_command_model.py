@@ -17,6 +17,7 @@ from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import entries as e
 from spotctl.control.bidding import build_observation, deadline_pledge, deadline_promise
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM
 from spotctl.control.evolve import initial_state
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
@@ -30,6 +31,7 @@ def of_command(*, saves: bool = True, clocks: int = 60) -> RunSpec:
     """A program of 60 steps of ten minutes on one machine."""
     return replace(
         terms(clocks=clocks),
+        engine=CHECKPOINTING_PROGRAM,
         reliable_count=0,
         limits=Limits(1, 1),
         checkpoints=Checkpointing(Seconds(INTERVAL_S), 0.0, Seconds(60.0)),

@@ -79,7 +79,9 @@ def wrote(file: Path, at_s: float, text: str = "") -> None:
 
 
 def run_of(folder: Path, spec: JobSpec) -> EngineAdapter:
-    return adapt_engine(Settings.from_options(spec, LaunchOptions()), terms(), Run(folder))
+    return adapt_engine(
+        Settings.from_options(spec, LaunchOptions()), replace(terms(), engine=spec.engine), Run(folder)
+    )
 
 
 def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(tmp_path: Path) -> None:

@@ -142,7 +142,9 @@ class Noting(RecordedRun):
 
     gone: list[str] = field(default_factory=list)
 
-    def resumed_world(self, asks: RequestSource, time: TimeSource, down: e.ControllerDown) -> WorldHandle:
+    def build_resumed_world(
+        self, asks: RequestSource, time: TimeSource, down: e.ControllerDown
+    ) -> WorldHandle:
         built = RecordedRun.build_resumed_world(self, asks, time, down)
         return replace(built, abandon=lambda: self.gone.append(self.run.name))
 
