@@ -15,7 +15,7 @@ MODELS: Final[dict[str, Callable[[RunSpec], Training]]] = {
     ELASTIC_TRAINING.kind: SimulatedTraining,
     CHECKPOINTING_PROGRAM.kind: lambda terms: SimulatedProgram(terms, terms.checkpointing),
 }
-"""``spotctl.engines.registry.register`` adds to them."""
+"""``spotctl.engines.registry.register_engine`` adds to them."""
 
 
 def simulate_training(terms: RunSpec) -> Training:

@@ -152,4 +152,4 @@ JOB_CHECKS: Final[dict[str, JobCheck]] = {
     ELASTIC_TRAINING.kind: _check_agileml,
     CHECKPOINTING_PROGRAM.kind: _check_command,
 }
-"""Checks each engine's jobs; ``spotctl.engines.registry.register`` adds to them."""
+"""Checks each engine's jobs; ``spotctl.engines.registry.register_engine`` adds to them."""

@@ -173,7 +173,7 @@ JOB_READERS: Final[dict[str, JobReader]] = {
     ELASTIC_TRAINING.kind: _read_elastic_job,
     CHECKPOINTING_PROGRAM.kind: _read_command_job,
 }
-"""Reads each engine's jobs; ``spotctl.engines.registry.register`` adds to them."""
+"""Reads each engine's jobs; ``spotctl.engines.registry.register_engine`` adds to them."""
 
 
 def _refuse_keys_but(section: Section, *kept: str) -> Section:
