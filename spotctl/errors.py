@@ -69,7 +69,7 @@ class JobError(UsageError):
     """Reports a field of a job that its file alone could not show to be wrong. ``field``: dotted, as a
     Problem's.
 
-    A caller that knows the file adds where the field stands (``locations.placed``).
+    A caller that knows the file adds where the field stands (``locations.locate_errors``).
     """
 
     def __init__(self, field: str, message: str) -> None:

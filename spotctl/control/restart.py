@@ -9,7 +9,7 @@ money, and only that user may decide so.
 Rule 2: training may begin again as long as it makes progress. ``MOST_IN_VAIN`` restarts in a row that reach
 no newer checkpoint count as a fault that no restart cures.
 Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MAX_FAILED_RESTARTS`` of them
-in a row that reached no newer checkpoint the next ones are on demand (``bidding.reliable_at``).
+in a row that reached no newer checkpoint the next ones are on demand (``bidding.place_reliable``).
 
 A command has no reliable machine: its supervisor does the same among its machines, without the core.
 """

@@ -274,7 +274,9 @@ def source_of_application(reference: str, program: Path | None) -> list[str]:
         init = Path(package.__file__ or "")
         return [digest_of_package(init.parent)] if init.name == "__init__.py" else [_hash_file(init)]
     beside = Path(place).parent
-    files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    files = [
+        Path(file) for module in tuple(sys.modules.values()) if (file := getattr(module, "__file__", None))
+    ]
     near = sorted({file for file in files if _is_beside(file, beside)})
     return [_hash_file(program), *(f"{file.relative_to(beside)} {_hash_file(file)}" for file in near)]
 

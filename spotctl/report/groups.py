@@ -54,7 +54,7 @@ class Group:
     egress: MicroUsd = NOTHING
     """For checkpoints that left a region."""
     uncompared: MicroUsd = NOTHING
-    """The part of ``group_all`` that the other runs cost."""
+    """The part of ``total`` that the other runs cost."""
     uncompared_runs: Mapping[str, str] = field(default_factory=dict)
     """Those runs, with the reason."""
 

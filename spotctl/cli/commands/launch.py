@@ -1,4 +1,4 @@
-"""Defines ``launch_job`` and ``plan``: one starts a run, the other shows how it would go."""
+"""Defines ``launch`` and ``plan``: one starts a run, the other shows how it would go."""
 
 from __future__ import annotations
 

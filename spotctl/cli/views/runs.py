@@ -1,4 +1,4 @@
-"""Shows runs like ``status_document`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
+"""Shows runs like ``status`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
 
 from __future__ import annotations
 

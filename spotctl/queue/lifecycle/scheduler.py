@@ -142,7 +142,7 @@ class QueueScheduler:
     # ---- jobs come and go -------------------------------------------------------------------------
 
     def judge_arrivals(self, members: Sequence[Member]) -> list[Arrival]:
-        """Judges the jobs of a beginning queue that begin at once. Raises as ``Arrivals.admit_all``."""
+        """Judges the jobs of a beginning queue that begin at once. Raises as ``AdmissionQueue.admit_all``."""
         return self._arrivals.admit_all(self._set_aside_waiting(members), self._capacity_left())
 
     def begin_jobs(self, arrivals: Sequence[Arrival]) -> None:
