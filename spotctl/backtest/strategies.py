@@ -42,8 +42,8 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise UsageError(f"--strategies: {name!r} is unknown{hint} There are: {', '.join(known)}")
+            hint = f"did you mean {nearest[0]}? " if nearest else ""
+            raise UsageError(f"--strategies: {name!r} is unknown; {hint}there are: {', '.join(known)}")
 
 
 def strategies_without_deadline(names: Sequence[str]) -> tuple[str, ...]:

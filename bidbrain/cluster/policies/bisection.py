@@ -28,6 +28,8 @@ from bidbrain.cluster.solver import Method, Optimum, Unsolvable
 RisingFloors: TypeAlias = Callable[[float], tuple[Floats, Floats]]
 """Maps t to everybody's floor (n,) and its slope."""
 
+_DUST: Final = 1e-12
+"""A floor below this share of what its class can have at most is none: the solver's tolerance is 1e-9."""
 _CLOSE: Final = 1e-12
 _MOST_STEPS: Final = 60
 
@@ -128,8 +130,11 @@ def _solve_tangent(
     floor, rise = program.class_means(program.floor), program.class_means(slope)
     (u,) = program.add_variables(1, 1.0, -np.inf, (most - t) / scale)
     rows, columns, values = program.throughput
-    # Classes without a floor that never get one need no row.
-    asks = np.flatnonzero((floor > 0) | (rise > 0))
+    # Classes without a floor that never get one need no row. Nor do floors that rounding left: scaled by
+    # their own size, their entries would be larger than HiGHS takes.
+    most_of_class = np.zeros(len(floor))
+    np.maximum.at(most_of_class, rows, values)
+    asks = np.flatnonzero(np.maximum(floor, rise * scale) > _DUST * most_of_class)
     # Every row is scaled by its own size: tolerances are absolute.
     unit = np.maximum(floor, rise * scale)[asks]
     mine = np.isin(rows, asks)

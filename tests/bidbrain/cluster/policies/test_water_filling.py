@@ -116,6 +116,16 @@ def test_nobody_can_be_raised_without_lowering_somebody(name: str, sharing: bool
     assert best.value <= (got * worth).sum() * (1 + 1e-5)
 
 
+def test_a_floor_that_rounding_left_does_not_end_the_search() -> None:
+    """Scaled by its size of 1e-16, the solver refused its row: "Unsolvable: not set"."""
+    kinds = JobKinds(np.array([[0.0, 0.5, 1.0]]), np.array([1]))
+    jobs = Jobs.from_kinds([0] * 5, entity=[0, 0, 0, 1, 1])
+    cluster = ClusterCapacity(("a", "b", "c"), np.array([1.0, 1.0, 3.0]), np.full(3, 0.5))
+    problem = ShareProblem(cluster, kinds, jobs, np.array([1.0, 2.0, 3.0]))
+    answer = Hierarchical(Inside.FIFO).compute_shares(problem)
+    assert problem.throughput(answer.shares).sum() == pytest.approx(3.5)
+
+
 def test_the_example_of_the_dissertation() -> None:
     """Four jobs alike on four workers, the first with three times the weight: in the end all have one."""
     kinds = JobKinds(np.array([[1.0]]), np.array([1]))
