@@ -12,7 +12,8 @@ from typing import Final
 from pricing_data.model.billing import Charge, settle, settle_on_demand
 from pricing_data.model.market import Market, Refund
 from pricing_data.model.units import HOUR_S, MicroUsd
-from spotctl.control.state import Allocation, Instance, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Allocation, Instance
 
 MICROS_PER_USD: Final = 1_000_000
 NOTHING: Final = MicroUsd(0)

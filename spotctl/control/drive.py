@@ -15,7 +15,8 @@ from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import PriceHistory
 from spotctl.control import entries as e
 from spotctl.control.evolve import UNWATCHED, evolve, initial_state
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.control.step import plan_after
 
 

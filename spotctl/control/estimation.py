@@ -14,7 +14,8 @@ from pricing_data.model.capacity_spells import Observations
 from pricing_data.model.market import MarketRules
 from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control.run_spec import RunSpec
-from spotctl.control.state import Instance, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Instance, Phase
 
 REFIT_INTERVAL_S: Final = HOUR_S
 """Beta is refitted hourly (decision 13)."""

@@ -20,7 +20,8 @@ from spotctl.control import redone_work
 from spotctl.control.estimation import prior_scaling, refit_evictions, select_estimator, update_scaling
 from spotctl.control.lifecycle import next_state
 from spotctl.control.restart import end_training, restart_or_fail
-from spotctl.control.state import Allocation, Deciding, Downtime, Instance, MarketKnowledge, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Allocation, Deciding, Downtime, Instance, MarketKnowledge, Phase
 from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()

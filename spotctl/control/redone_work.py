@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from spotctl.control.state import ProgramRun, State
+from spotctl.control.state import State
+from spotctl.control.state_values import ProgramRun
 
 
 def start_program(state: State, instance: str) -> State:

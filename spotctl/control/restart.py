@@ -22,7 +22,8 @@ from msgspec.structs import replace
 
 from pricing_data.model.billing import EndReason
 from spotctl.control.billing import certain_cost
-from spotctl.control.state import Instance, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Instance, Phase
 
 MOST_IN_VAIN: Final = 3
 

@@ -31,7 +31,8 @@ from spotctl.control.billing import certain_cost
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.restart import add_resume_hint
-from spotctl.control.state import REFUSED_REST_S, Instance, Phase, State
+from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state_values import Instance, Phase
 
 Commands = Iterator[e.Command]
 

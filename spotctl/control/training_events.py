@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from bidbrain.relocation.egress import egress_owed, leaves_region
 from pricing_data.model.market import Market
+from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control import redone_work
 from spotctl.control.checkpoint_transfer import egress_prices
-from spotctl.control.downtime import training_end, worked_until
 from spotctl.control.restart import (
     begin_restart,
     end_training,
@@ -20,7 +20,8 @@ from spotctl.control.restart import (
     restart_or_fail,
     resume_from,
 )
-from spotctl.control.state import CheckpointTransfer, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import CheckpointTransfer, Phase
 
 
 def _tell_join(state: State, entry: e.TellJoin) -> State:
@@ -230,3 +231,25 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TrainingFailed: _fail_training,
 }
 """Maps the training's facts, and the commands to it, to what folds them."""
+
+
+def training_end(state: State, entry: e.TrainingFinished) -> Instant:
+    """Returns when training ended, which spotctl may hear of later."""
+    if state.interruptions.away is None:
+        return state.now
+    known = entry.at if state.interruptions.away.over_at is None else state.interruptions.away.over_at
+    return Instant(min(max(state.interruptions.away.since, known), state.now))
+
+
+def worked_until(state: State, over: Instant) -> Mapping[str, int]:
+    """Returns machine-seconds of work by instance type, as ``State.worked``, none of it after ``over``.
+
+    Machines that waited for spotctl to hear of the end did no work. While it is down no machine comes or
+    goes, so the work of that time is spread evenly over it.
+    """
+    away, worked = state.interruptions.away, state.training.worked
+    if away is None or over >= state.now:
+        return worked
+    part = (over - away.since) / (state.now - away.since)
+    before = {kind: away.worked.get(kind, 0) for kind in worked}
+    return {kind: before[kind] + round(part * (seconds - before[kind])) for kind, seconds in worked.items()}

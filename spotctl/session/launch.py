@@ -14,7 +14,8 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.drive import drive, fold_entries
 from spotctl.control.evolve import evolve
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.engines.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
 from spotctl.job.settings import IfRunning, LaunchOptions, Settings, WorldKind

@@ -10,13 +10,9 @@ import typer
 
 from pricing_data.model.units import parse_instant
 from spotctl.cli.commands import options
-from spotctl.cli.commands.options import (
-    JsonOption,
-)
+from spotctl.cli.commands.options import JsonOption
 from spotctl.cli.format import output as screen
-from spotctl.cli.format.report_format import (
-    ReportFormat,
-)
+from spotctl.cli.format.report_format import ReportFormat
 from spotctl.errors import SpotctlError, UsageError
 from spotctl.report.groupings import Grouping
 

@@ -26,7 +26,8 @@ from spotctl.cli.format.amounts import format_size as format_size
 from spotctl.cli.format.amounts import format_span as format_span
 from spotctl.control import entries as e
 from spotctl.control.billing import instance_bills
-from spotctl.control.state import Allocation, Instance, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Allocation, Instance
 from spotctl.report.status import progress_unit as progress_unit
 
 STAGES: Final[Mapping[int, str]] = {

@@ -13,9 +13,7 @@ from rich.table import Table
 from pricing_data.model.market import Series
 from pricing_data.model.units import Instant, format_instant
 from spotctl.cli.format import event_text, json_lines
-from spotctl.cli.format.report_format import (
-    ReportFormat,
-)
+from spotctl.cli.format.report_format import ReportFormat
 from spotctl.cli.views.advice import format_age
 from spotctl.prices.quotes import Quote
 

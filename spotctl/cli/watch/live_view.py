@@ -20,7 +20,8 @@ from pricing_data.model.units import HOUR_S, Instant, format_instant, seconds_af
 from spotctl.cli.format import event_text
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import Expectation
-from spotctl.control.state import Allocation, Instance, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Allocation, Instance, Phase
 from spotctl.report.fold import RunAccount, build_account
 from spotctl.report.status import describe_progress as describe_progress
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from pricing_data.model.units import Instant, seconds_after
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.queue.allocation.lease_changes import LeaseHolder
 from spotctl.queue.allocation.quotas import Pools, machines_in_use
 from spotctl.queue.allocation.round_inputs import SchedulableJob

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.market import Market
-from spotctl.control.state import Allocation, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Allocation, Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import entries as e
 from spotctl.control.drive import process_fact
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.queue.allocation import job_views
 from spotctl.queue.allocation.lease_changes import LeaseHolder
 from spotctl.queue.allocation.quotas import Pools

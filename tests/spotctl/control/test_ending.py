@@ -12,7 +12,7 @@ from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import entries as e
 from spotctl.control.run_spec import SAVE_WITHIN_S
-from spotctl.control.state import Phase
+from spotctl.control.state_values import Phase
 from tests.spotctl.build import terms
 from tests.spotctl.control.test_step import Core, after, only
 

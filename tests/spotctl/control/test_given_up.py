@@ -8,7 +8,7 @@ from pricing_data.model.billing import EndReason
 from pricing_data.model.market import MarketRules
 from pricing_data.model.rules import AWS, AWS_2016
 from spotctl.control import entries as e
-from spotctl.control.state import Phase
+from spotctl.control.state_values import Phase
 from tests.spotctl.build import terms
 from tests.spotctl.control.test_restart import back, emptied, keeping, kept_at
 from tests.spotctl.control.test_step import Core, after, only

@@ -16,7 +16,8 @@ from pricing_data.model.units import HOUR_S, Instant
 from spotctl.control import entries as e
 from spotctl.control.drive import fold_entries
 from spotctl.control.evolve import evolve, initial_state
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.control.step import plan
 from spotctl.records.codec import decode_entry, encode_entry
 from spotctl.report.fold import build_account

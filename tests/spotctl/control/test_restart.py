@@ -18,7 +18,8 @@ from spotctl.control.billing import instance_bills
 from spotctl.control.drive import drive, start_run
 from spotctl.control.restart import MOST_IN_VAIN
 from spotctl.control.run_spec import CheckpointPolicy, RunSpec
-from spotctl.control.state import REFUSED_REST_S, Phase, State
+from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state_values import Phase
 from spotctl.engines.shadowed import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
 from spotctl.providers.base import Notice, Offering, Order, OrderAnswer, Report

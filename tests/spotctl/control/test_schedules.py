@@ -29,7 +29,8 @@ from spotctl.control.run_spec import (
     QueueMembership,
     RunSpec,
 )
-from spotctl.control.state import MarketKnowledge, Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import MarketKnowledge, Phase
 from spotctl.control.step import plan
 from spotctl.records.codec import decode_entry, encode_entry
 from spotctl.records.ledger import Ledger

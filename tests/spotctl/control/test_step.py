@@ -15,7 +15,8 @@ from spotctl.control import entries as e
 from spotctl.control.billing import certain_cost, cost_so_far
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve, initial_state
 from spotctl.control.run_spec import RunSpec
-from spotctl.control.state import REFUSED_REST_S, Phase, State
+from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state_values import Phase
 from spotctl.control.step import plan
 from tests.spotctl.build import MARKETS, START, scripted_trace, terms
 

@@ -18,7 +18,8 @@ from spotctl.control import entries as e
 from spotctl.control.evolve import evolve
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import MarketOption
-from spotctl.control.state import Instance, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Instance
 from spotctl.report.final import final_object
 from spotctl.report.fold import build_account, ended_at
 from spotctl.report.groups import Group, group_all

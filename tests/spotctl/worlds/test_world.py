@@ -16,7 +16,8 @@ from spotctl.control import entries as e
 from spotctl.control.billing import instance_bills
 from spotctl.control.drive import drive, fold_entries
 from spotctl.control.run_spec import RunSpec
-from spotctl.control.state import Phase, State
+from spotctl.control.state import State
+from spotctl.control.state_values import Phase
 from spotctl.engines.agileml_model import SimulatedTraining
 from spotctl.errors import BadRequest
 from spotctl.providers.base import Order
