@@ -134,7 +134,8 @@ def _solve_tangent(
     # their own size, their entries would be larger than HiGHS takes.
     most_of_class = np.zeros(len(floor))
     np.maximum.at(most_of_class, rows, values)
-    asks = np.flatnonzero(np.maximum(floor, rise * scale) > _DUST * most_of_class)
+    # While t is near 0 a rise is small only by its scale: it is taken at 1.
+    asks = np.flatnonzero(np.maximum(floor, rise * max(scale, 1.0)) > _DUST * most_of_class)
     # Every row is scaled by its own size: tolerances are absolute.
     unit = np.maximum(floor, rise * scale)[asks]
     mine = np.isin(rows, asks)

@@ -53,5 +53,5 @@ def exchange_rates(rates: Floats, floor: Floats, time: Floats) -> Floats:
     surplus = np.einsum("ij,ij->i", above, rates - floor[:, None])
     given = np.where(floor > 0, below.sum(axis=1) + idle, 0.0)[:, None]
     change = above * given - below * above.sum(axis=1, keepdims=True)
-    moves = surplus > 1e-12 * floor
+    moves = surplus > 1e-12 * np.abs(floor)  # rounding may leave a floor just below 0
     return np.asarray(np.divide(change, surplus[:, None], out=np.zeros(change.shape), where=moves[:, None]))

@@ -155,7 +155,7 @@ class _Filling:
         start = limit if np.isfinite(limit) else 0.0
         return raise_floors(
             self._problem,
-            lambda c: (np.maximum(floor + c * slope, 0.0), slope),  # rounding may leave less than nothing
+            lambda c: (floor + c * slope, slope),
             (level, step),
             start,
             limit,

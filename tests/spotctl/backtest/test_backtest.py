@@ -153,5 +153,5 @@ def test_the_baseline_is_always_run() -> None:
     assert strategies_without_deadline(("proteus", "on-demand")) == ("on-demand", "proteus")
     assert strategies_without_deadline(()) == tuple(MENU)
     assert strategies_without_deadline(())[0] == "auto"
-    with pytest.raises(UsageError, match="There are: auto, on-demand"):
+    with pytest.raises(UsageError, match="there are: auto, on-demand"):
         check_names(("nonsense",))
