@@ -9,10 +9,20 @@ from pathlib import Path
 from types import FrameType
 
 
-def names(package: str) -> list[str]:
-    """Those of ``tests.package`` that are neither private nor tests."""
-    stems = (path.stem for path in (Path(__file__).parent / package).glob("[!_]*.py"))
-    return sorted(stem for stem in stems if not stem.startswith("test_"))
+NOT_TO_BE_RUN = ("support", "protocols")
+"""Folders of what benchmarks and reproductions share."""
+
+
+def names(package: str) -> dict[str, str]:
+    """Maps those of ``tests.package`` and its folders that can be run to their modules."""
+    root = Path(__file__).parent
+    paths = [*(root / package).glob("[!_]*.py"), *(root / package).glob("*/[!_]*.py")]
+    found = {
+        path.stem: ".".join(("tests", *path.relative_to(root).with_suffix("").parts))
+        for path in paths
+        if path.parent.name not in NOT_TO_BE_RUN and not path.stem.startswith("test_")
+    }
+    return dict(sorted(found.items()))
 
 
 def main(package: str) -> int:
@@ -25,7 +35,7 @@ def main(package: str) -> int:
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    importlib.import_module(f"tests.{package}.{sys.argv[1]}").main()
+    importlib.import_module(names(package)[sys.argv[1]]).main()
     return 0
 
 
