@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-
 NOT_TO_BE_RUN = ("support", "protocols")
 """Folders of what benchmarks and reproductions share."""
 
