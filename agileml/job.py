@@ -3,16 +3,10 @@
     job.json              the TrainingJob
     application.py        what the application's file was when the job began, where it names one
     input/                the cut input (``shards.ShardReader``), unless runs share it elsewhere
-    machines/NAME/        a machine's lock, process group, logs, and what its processes are stalled with
     controller/           the elasticity controller's journal and last words, and where it listens
     model/                the trained partitions
     controller-N/, model-N/   those of the attempt before the N-th restart
-    sockets -> /tmp/...   a short private folder for the sockets, whose names may have 107 bytes
-
-A job on a network has no such sockets. Instead it has
-
-    keys.json             the key pair of its links, for its owner's eyes only
-    machines/NAME/address the address of a machine, at which its processes listen
+    machines/, sockets    and what else every job has (``agileml.node.run_folder``)
 
 Times here are real seconds, whatever the speed of a simulated market.
 """
@@ -20,14 +14,11 @@ Times here are real seconds, whatever the speed of a simulated market.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import structs
 
@@ -38,11 +29,9 @@ from agileml.data.shards import ShardReader
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix
 from agileml.node.object_folder import ObjectFolder
+from agileml.node.run_folder import RunFolder, write_whole
 from agileml.node.transport.curve_keys import CurveKeys
 from agileml.protocol.events import Setup
-
-_LONGEST_SOCKET_NAME: Final = 107
-"""Bytes: unix(7) has room for 108, and ends them with a zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +122,8 @@ def _cut_for_job(job: TrainingJob, source: str, check: Callable[[], None]) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class JobFolder:
-    """The names in a job's folder. ``path`` is absolute."""
-
-    path: Path
+class JobFolder(RunFolder):
+    """The names in a training job's folder. ``path`` is absolute."""
 
     @classmethod
     def prepare(
@@ -161,10 +148,9 @@ class JobFolder:
         folder.path.mkdir(parents=True, exist_ok=True)
         # An attempt that was killed here may have left sockets, keys and an address, which would mislead
         # processes.
-        folder.remove_sockets()
-        folder._sockets_link.unlink(missing_ok=True)
-        folder._keys_file.unlink(missing_ok=True)
-        folder._controller_address.unlink(missing_ok=True)
+        folder.drop_sockets()
+        folder.keys_file.unlink(missing_ok=True)
+        folder.endpoint_file.unlink(missing_ok=True)
         job.setup.require_valid()
         try:
             json.dumps(dict(job.arguments))
@@ -183,7 +169,8 @@ class JobFolder:
         job = replace(job, input_at=place)
         timed = job.timing.checkpoint_s > 0
         job = replace(job, setup=with_checkpoint_folders(job.setup, resume, shape, timed=timed))
-        folder._make_sockets(job)
+        if not job.network:
+            folder.make_sockets()
         return cls.set_up(folder.path, job, CurveKeys.make_pair() if job.network else None)
 
     def _with_program(self, job: TrainingJob) -> TrainingJob:
@@ -201,11 +188,9 @@ class JobFolder:
         for needed in (folder.controller_folder, folder.path / "machines"):
             needed.mkdir(exist_ok=True)
         if keys is not None:
-            keys.write(folder._keys_file)
-        unfinished = folder.path / "job.part"
-        unfinished.write_text(json.dumps(asdict(job), default=structs.asdict))
+            keys.write(folder.keys_file)
         # Last: this file says that the folder is prepared.
-        unfinished.replace(folder._job_file)
+        write_whole(folder._job_file, json.dumps(asdict(job), default=structs.asdict))
         return folder
 
     def restart_from_checkpoint(self, number: int) -> None:
@@ -224,9 +209,10 @@ class JobFolder:
             aside = kept.with_name(f"{kept.name}-{number}")
             if kept.exists() and not aside.exists():
                 kept.rename(aside)
-        self.remove_sockets()
-        self._sockets_link.unlink(missing_ok=True)
-        self._make_sockets(job)
+        if job.network:
+            self.drop_sockets()
+        else:
+            self.make_sockets()
         self.set_up(self.path, job, None)
 
     @property
@@ -285,75 +271,8 @@ class JobFolder:
         return self.path / "job.json"
 
     @property
-    def _keys_file(self) -> Path:
-        return self.path / "keys.json"
-
-    @property
-    def _controller_address(self) -> Path:
+    def endpoint_file(self) -> Path:
         return self.controller_folder / "endpoint"
-
-    @property
-    def _sockets_link(self) -> Path:
-        return self.path / "sockets"
-
-    def machine_folder(self, name: str) -> Path:
-        return self.path / "machines" / name
-
-    def machine_names(self) -> list[str]:
-        """Returns every machine that was ever started."""
-        return sorted(entry.name for entry in (self.path / "machines").iterdir())
-
-    def read_keys(self) -> CurveKeys | None:
-        """Returns the keys of a job on a network; None where all its processes share one machine."""
-        return CurveKeys.read(self._keys_file)
-
-    def set_address(self, machine: str, address: str) -> None:
-        """Writes the address at which others can reach a machine, without a port, before its agent starts."""
-        (self.machine_folder(machine) / "address").write_text(address)
-
-    def machine_endpoint(self, machine: str, incarnation: int = 0) -> str:
-        """Returns where a process of ``machine`` binds. Each incarnation has its own: nothing goes astray to
-        another.
-
-        Raises ValueError for a machine of a job on a network that has no address.
-        """
-        if not self._keys_file.exists():
-            return self._ipc_endpoint(machine, incarnation)
-        file = self.machine_folder(machine) / "address"
-        if not file.exists():
-            raise ValueError(
-                f"{machine} has no address in a job on a network; its host has to write one to {file}"
-            )
-        address = file.read_text().strip()
-        return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
-
-    def controller_endpoint(self) -> str | None:
-        """Returns where the controller listens; None in a job on a network before it has said so."""
-        if not self._keys_file.exists():
-            return self._ipc_endpoint("the elasticity controller", 0)
-        return self._controller_address.read_text() if self._controller_address.exists() else None
-
-    def write_controller_endpoint(self, endpoint: str) -> None:
-        """Writes where the controller listens, also after a restart. The controller calls it once it does."""
-        unfinished = self._controller_address.with_suffix(".part")
-        unfinished.write_text(endpoint)
-        unfinished.replace(self._controller_address)
-
-    def _ipc_endpoint(self, owner: str, incarnation: int) -> str:
-        name = f"{os.readlink(self._sockets_link)}/{zlib.crc32(owner.encode()):08x}.{incarnation}"
-        if len(name) > _LONGEST_SOCKET_NAME:
-            raise OSError(f"{name} is too long for the name of a socket; set TMPDIR to a shorter path")
-        return f"ipc://{name}"
-
-    def _make_sockets(self, job: TrainingJob) -> None:
-        if not job.network:
-            self._sockets_link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
-            self.controller_endpoint()  # raises now if the name is too long
-
-    def remove_sockets(self) -> None:
-        """Removes the sockets at the end of the job. Harmless when repeated."""
-        if self._sockets_link.is_symlink():
-            shutil.rmtree(self._sockets_link.readlink(), ignore_errors=True)
 
     def load_model(self, shape: Shape, partitions: int) -> Matrix:
         """Returns the saved model, put together from its partitions."""

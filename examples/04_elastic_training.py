@@ -18,6 +18,7 @@ from agileml.node.tier import Tier
 from agileml.protocol.commands import Finished, Progressed, RolledBack, SafeToKill
 from agileml.protocol.events import EvictionWarned, MachineJoined, MachineLost, MachineReleased, Setup
 from agileml.protocol.telemetry import ObjectiveAt
+from agileml.training_host import TrainingHost
 
 WARNED_AT, KILLED_AT = 15, 30
 
@@ -28,7 +29,7 @@ def main(folder: Path) -> None:
     setup = Setup(partitions=3, shards=16, clocks=60)
     job = TrainingJob("agileml.apps.mf:MatrixFactorization", {"rank": 4}, setup, core_seconds_per_clock=0.2)
     JobFolder.prepare(folder / "job", job, ratings)
-    host, client = LocalHost(folder / "job"), TrainingClient(folder / "job")
+    host, client = TrainingHost(folder / "job"), TrainingClient(folder / "job")
     try:
         for machine in ("reliable-1", "spot-1", "spot-2", "spot-3"):
             tier = Tier.RELIABLE if machine.startswith("reliable") else Tier.TRANSIENT

@@ -24,6 +24,7 @@ from agileml.node.transport.reliable_link import Link, Packet
 from agileml.protocol.commands import Assign, Command
 from agileml.protocol.events import (
     Event,
+    EvictionWarned,
     MachineLost,
     MachineReleased,
     ServerReady,
@@ -33,6 +34,7 @@ from agileml.protocol.events import (
 )
 from agileml.protocol.telemetry import (
     EndMachine,
+    EvictionNoticed,
     MachineGivenUp,
     ObjectiveAt,
     ObjectiveReport,
@@ -45,7 +47,9 @@ CLIENT: Final = "client"
 SELF: Final = "controller"
 """The name under which the controller's own observations are recorded."""
 
-Word: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
+Word: TypeAlias = (
+    Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EvictionNoticed | EndMachine
+)
 Step: TypeAlias = Callable[[ClusterState, Sequence[Event]], tuple[ClusterState, Commands]]
 
 
@@ -141,6 +145,8 @@ class Controller:
         self.cluster, commands = self._step(self.cluster, events)
         for machine in () if self.cluster.phase.is_over else given_up:  # where it is over, all of them go
             self.link_to(CLIENT).send(MachineGivenUp(machine))
+        for notice in self._notices_of_machines(entries):
+            self.link_to(CLIENT).send(notice)
         for event in events:
             self._learn_incarnation(event)
         for command in commands:
@@ -152,6 +158,15 @@ class Controller:
             match entry.event:
                 case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:
                     yield machine
+
+    @staticmethod
+    def _notices_of_machines(entries: Iterable[Entry]) -> Iterator[EvictionNoticed]:
+        """Yields the evictions of which machines heard themselves, before or beside the client."""
+        for entry in entries:
+            match entry.event:
+                case EvictionWarned(machines, notice_s) if entry.peer != CLIENT:
+                    for machine in machines:
+                        yield EvictionNoticed(machine, notice_s)
 
     def _derive_events(self, word: Word) -> Iterator[Event]:
         """Yields the word, or the events that follow from it."""

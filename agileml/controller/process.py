@@ -18,9 +18,9 @@ from agileml.controller.journal import ControllerJournal, hash_rules
 from agileml.controller.links import CLIENT, Controller, Entry, agent_name
 from agileml.job import JobFolder
 from agileml.node.liveness import SilenceTimer
+from agileml.node.transport.link_end import CONFIRM_WITHIN_S
 from agileml.node.transport.reliable_link import Packet
 from agileml.node.transport.sockets import Listener
-from agileml.protocol.endpoints import CONFIRM_WITHIN_S
 from agileml.protocol.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
 from agileml.protocol.telemetry import EndMachine
 from agileml.protocol.wire import Control, control_to_json, decode_packet, encode_packet
@@ -55,9 +55,9 @@ class ControllerProcess:
         self._confirm_at = math.inf
         self._context = zmq.Context(1)
         self._poller = zmq.Poller()
-        listen = folder.controller_endpoint() or folder.machine_endpoint(machine)
+        listen = folder.coordinator_endpoint() or folder.machine_endpoint(machine)
         self._listener = Listener(self._context, listen, folder.read_keys(), self._poller)
-        folder.write_controller_endpoint(self._listener.endpoint)
+        folder.write_coordinator_endpoint(self._listener.endpoint)
 
     def run(self) -> None:
         """Runs until the job is over and its client knows (or is silent for a lease), or nobody claims it."""

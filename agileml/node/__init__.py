@@ -1,6 +1,7 @@
 """Runs on every machine, whatever its job is.
 
 ``agent`` starts and ends processes, ``hosts`` starts machines, ``programs`` runs any program that can
-checkpoint, ``transport`` carries messages. ``liveness.py`` tells a silent peer from one that nobody listened
-to; ``object_folder.py`` reads and writes behind any URL.
+checkpoint, ``transport`` carries messages. ``run_folder.py`` lays out what the processes of one computer
+share; ``liveness.py`` tells a silent peer from one that nobody listened to; ``object_folder.py`` reads and
+writes behind any URL. Nothing here knows the trainer.
 """

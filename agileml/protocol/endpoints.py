@@ -6,117 +6,39 @@ A socket is used by one thread. Sends never block: what cannot be delivered is t
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Sequence, Set
-from typing import Final, Protocol
+from typing import Final
 
 import zmq
 
-from agileml.node.transport.array_codec import Buffer
 from agileml.node.transport.curve_keys import CurveKeys
+from agileml.node.transport.link_end import CoordinatorAddress, LinkEnd
+from agileml.node.transport.packet_codec import Buffer
 from agileml.node.transport.reliable_link import Link
 from agileml.node.transport.shared_memory import SharedMemoryLender
 from agileml.node.transport.sockets import Listener, has_message, make_socket, receive_frames, send_frames
+from agileml.protocol import wire
 from agileml.protocol.events import ClockCompleted
 from agileml.protocol.messages import Message, Peer, Reply, Send
 from agileml.protocol.telemetry import ObjectiveReport
-from agileml.protocol.wire import Control, decode_messages, decode_packet, encode_messages, encode_packet
+from agileml.protocol.wire import Control, decode_messages, encode_messages
 
-_LOOK_AGAIN_MS: Final = 50
-"""The time between two looks for the file in which the controller of a job on a network says where it
-listens.
-"""
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""
-_NEWS_EVERY_S: Final = 0.02
-"""The time between two packets of nothing but such news; the first after a pause goes at once."""
-CONFIRM_WITHIN_S: Final = 0.02
-"""How long a confirmation waits for a packet to go with. Well below the time after which anything is
-repeated.
-"""
 
 
-class ControllerAddress(Protocol):
-    """Where the controller of a job is found: the job's folder (``agileml.job.JobFolder``)."""
-
-    def read_keys(self) -> CurveKeys | None:
-        """Returns the keys of a job on a network; None where all processes share one machine."""
-
-    def controller_endpoint(self) -> str | None:
-        """Returns where the controller listens; None before it has said so."""
-
-
-class ControlEnd:
-    """The end of a control link that connects: from a role, an agent or a client to the controller.
-
-    It may be made before the controller says where it is, and connects as soon as it does.
-    """
+class ControlEnd(LinkEnd[Control]):
+    """The end of a control link that connects: from a role, an agent or a client to the controller."""
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        controller: ControllerAddress,
+        controller: CoordinatorAddress,
         name: str,
         repeat_s: float,
         link: Link[Control] | None = None,
     ) -> None:
-        self.socket = make_socket(context, zmq.DEALER, name, controller.read_keys())
-        self._controller = controller
-        self._connected = False
-        self.link: Link[Control] = link or Link()
-        self.heard_at = time.monotonic()
-        self._repeat_s = repeat_s
-        self._repeat_at = 0.0
-        self._sent_at = 0.0
-        self._send_at = math.inf
-        """When what is new, or a confirmation, goes at the latest."""
-
-    def queue_message(self, value: Control) -> None:
-        self.link.send(value)
-        wait_s = _NEWS_EVERY_S if isinstance(value, _CAN_WAIT) else 0.0
-        self._send_at = min(self._send_at, self._sent_at + wait_s)
-
-    def receive(self) -> Iterator[Control]:
-        """Yields what has arrived, without waiting."""
-        while has_message(self.socket):
-            packet = decode_packet(self.socket.recv())
-            self.heard_at = time.monotonic()
-            for _, payload in self.link.receive(packet):
-                self._send_at = min(self._send_at, self.heard_at + CONFIRM_WITHIN_S)
-                yield payload
-
-    def confirm(self) -> None:
-        """Confirms everything received: it is dealt with."""
-        self.link.confirm()
-
-    def flush(self, *, at_once: bool = False) -> None:
-        """Sends what is new and due, or everything ``at_once``; and what is due for repetition."""
-        if not self._connected and not self._try_connect():
-            return
-        now = time.monotonic()
-        if now >= self._send_at or (at_once and self._send_at < math.inf):
-            self._send_at, self._sent_at = math.inf, now
-            packets = list(iter(self.link.next_fresh, None)) or [self.link.make_confirmation()]
-            for packet in packets:
-                self.socket.send(encode_packet(packet))
-        if now >= self._repeat_at:
-            self.socket.send(encode_packet(self.link.repeat_in_turn()))
-            self._repeat_at = now + self._repeat_s
-
-    def wait_ms(self) -> int:
-        """Returns how long the caller may wait for messages before the next ``flush`` is due."""
-        if not self._connected:
-            return _LOOK_AGAIN_MS
-        due = min(self._repeat_at, self._send_at)
-        return max(0, int(1000 * (due - time.monotonic())) + 1)
-
-    def _try_connect(self) -> bool:
-        endpoint = self._controller.controller_endpoint()
-        if endpoint is not None:
-            self.socket.connect(endpoint)
-            self._connected = True
-        return self._connected
+        super().__init__(context, controller, name, repeat_s, wire, link, _CAN_WAIT)
 
 
 class DataEnd:

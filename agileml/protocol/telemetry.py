@@ -57,6 +57,13 @@ class MachineGivenUp(Struct, frozen=True):
     machine: str
 
 
+class EvictionNoticed(Struct, frozen=True):
+    """Upwards: the machine itself heard that its provider takes it in ``notice_s`` real seconds."""
+
+    machine: str
+    notice_s: float
+
+
 class EndMachine(Struct, frozen=True):
     """To an agent: the job needs this machine no more; end its roles and yourself."""
 
@@ -75,6 +82,7 @@ Upward: TypeAlias = (
     | Failed
     | ObjectiveAt
     | MachineGivenUp
+    | EvictionNoticed
 )
 """What the client that runs the machines is told."""
 

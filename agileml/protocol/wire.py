@@ -18,14 +18,23 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from agileml.node.transport.array_codec import Array, Buffer, WireError, from_plain, pack_value, unpack_value
+from agileml.node.transport.array_codec import Array, from_plain, pack_value, unpack_value
+from agileml.node.transport.packet_codec import Buffer, WireError
 from agileml.node.transport.reliable_link import Packet
 from agileml.protocol.commands import Command
 from agileml.protocol.events import Event
 from agileml.protocol.messages import Message
-from agileml.protocol.telemetry import EndMachine, MachineGivenUp, ObjectiveAt, ObjectiveReport
+from agileml.protocol.telemetry import (
+    EndMachine,
+    EvictionNoticed,
+    MachineGivenUp,
+    ObjectiveAt,
+    ObjectiveReport,
+)
 
-Control: TypeAlias = Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EndMachine
+Control: TypeAlias = (
+    Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EvictionNoticed | EndMachine
+)
 
 _HEADER: Final = struct.Struct("<2sBB")
 """Magic, version, and whether data messages or a control packet follow."""

@@ -22,8 +22,8 @@ import ray.util
 from agileml.controller.process import ControllerProcess
 from agileml.job_bundle import JobBundle
 from agileml.node.agent.environment import machine_environment
-from agileml.node.agent.supervisor import ROLES, RoleAgent
 from agileml.ray.cleanup import remove_afterwards
+from agileml.role_agent import RoleAgent
 
 _CONTROLLER: Final = "controller"
 _RESTARTED_WITHIN_S: Final = 60
@@ -41,8 +41,8 @@ class MachineActor:
         self._life = remove_afterwards(self._folder.path)
         self._folder.machine_folder(machine).mkdir()
         self._folder.set_address(machine, _node_address())
-        self._folder.write_controller_endpoint(controller)
-        self._agent = RoleAgent(self._folder, machine, cores, ROLES, logs=False)
+        self._folder.write_coordinator_endpoint(controller)
+        self._agent = RoleAgent(self._folder, machine, cores, logs=False)
 
     def ready(self) -> None:
         """Returns once the roles are started."""
@@ -64,7 +64,7 @@ class ControllerActor:
 
     def endpoint(self) -> str:
         """Returns where it listens."""
-        return self._folder.controller_endpoint() or ""
+        return self._folder.coordinator_endpoint() or ""
 
     def run(self) -> None:
         """Runs until the job is over; see ``ControllerProcess.run``."""

@@ -14,10 +14,10 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
 
 from agileml.job_bundle import JobBundle
-from agileml.node.agent.supervisor import GAVE_UP
 from agileml.node.tier import Tier
 from agileml.ray.actors import ControllerActor, MachineActor
 from agileml.ray.nodes import Node
+from agileml.role_agent import GAVE_UP
 
 _GONE_WITHIN_S: Final = 30.0
 """Longer than Ray takes by default to find that a node is dead."""

@@ -61,7 +61,7 @@ class RayTraining:
             home = choose_controller_node()
         self._home = home
         folder.controller_record.write_text(home.id)
-        folder.write_controller_endpoint(endpoint)
+        folder.write_coordinator_endpoint(endpoint)
         self._client = TrainingClient(folder.path)
 
     def __iter__(self) -> Iterator[Upward]:

@@ -97,6 +97,17 @@ class EvictionWarned:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionNoticed:
+    """The instance itself heard that it is taken at ``ends_at``, before or beside its provider's
+    own word.
+    """
+
+    at: Instant
+    instance: str
+    ends_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class InstancesEnded:
     """Billing ends."""
 
@@ -295,6 +306,7 @@ Fact: TypeAlias = (
     | Refused
     | InstancesRunning
     | EvictionWarned
+    | EvictionNoticed
     | InstancesEnded
     | MachineJoined
     | MachineGivenUp

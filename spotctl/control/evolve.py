@@ -18,7 +18,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds
 from spotctl.control import entries as e
 from spotctl.control import redone_work
 from spotctl.control.estimation import prior_scaling, refit_evictions, select_estimator, update_scaling
-from spotctl.control.lifecycle import next_state
+from spotctl.control.lifecycle import InstanceState, next_state
 from spotctl.control.restart import end_training, restart_or_fail
 from spotctl.control.state import State
 from spotctl.control.state_values import Allocation, Deciding, Downtime, Instance, MarketKnowledge, Phase
@@ -159,10 +159,15 @@ def _mark_running(state: State, entry: e.InstancesRunning) -> State:
 
 
 def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
+    known = [state.instances[name] for name in entry.instances]
+    state = state.with_instances(*(_confirm_notice(i, entry) for i in known if i.warned_at is not None))
     warned = [
-        _apply_transition(state.instances[name], entry, warned_at=entry.at, ends_at=entry.ends_at)
-        for name in entry.instances
+        _apply_transition(instance, entry, warned_at=entry.at, ends_at=entry.ends_at)
+        for instance in known
+        if instance.warned_at is None
     ]
+    if not warned:
+        return state
     allocations = {i.allocation for i in warned}
     if state.knowledge.belief is not None:
         state = _update_belief(state, up=False)
@@ -174,6 +179,20 @@ def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
         recovery=replace(state.recovery, evicted_allocations=evicted),
         deciding=replace(state.deciding, decide_from=soon),
     )
+
+
+def _confirm_notice(instance: Instance, entry: e.EvictionWarned) -> Instance:
+    """Returns the instance, of which the provider says what it had heard itself: the earlier end counts."""
+    assert instance.ends_at is not None
+    return _apply_transition(instance, entry, ends_at=min(instance.ends_at, entry.ends_at))
+
+
+def _hear_notice(state: State, entry: e.EvictionNoticed) -> State:
+    """Takes an instance's own word for its eviction, unless it was warned of or ends already."""
+    instance = state.instances[entry.instance]
+    if instance.life not in (InstanceState.PENDING, InstanceState.RUNNING):
+        return state
+    return _mark_warned(state, e.EvictionWarned(entry.at, (entry.instance,), entry.ends_at))
 
 
 def _end_instances(state: State, entry: e.InstancesEnded) -> State:
@@ -348,6 +367,7 @@ _HANDLERS: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.Refused: _mark_refused,
     e.InstancesRunning: _mark_running,
     e.EvictionWarned: _mark_warned,
+    e.EvictionNoticed: _hear_notice,
     e.InstancesEnded: _end_instances,
     e.Release: _begin_release,
     **TRAINING,

@@ -29,6 +29,8 @@ _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
     (InstanceState.WARNED, entries.InstancesRunning): InstanceState.WARNED,
     # The warning of the provider: irrevocable.
     (InstanceState.RUNNING, entries.EvictionWarned): InstanceState.WARNED,
+    # The instance had heard of it before the provider told us.
+    (InstanceState.WARNED, entries.EvictionWarned): InstanceState.WARNED,
     # The provider and we may both end it; whoever comes first is what the bill says.
     (InstanceState.ENDING, entries.EvictionWarned): InstanceState.ENDING,
     (InstanceState.ENDING, entries.InstancesRunning): InstanceState.ENDING,

@@ -36,6 +36,9 @@ from spotctl.control.state_values import Instance, Phase
 
 Commands = Iterator[e.Command]
 
+_TAKEN_WITHIN_S: Final = 300
+"""How many seconds after the end of its notice a warned instance may still be there."""
+
 
 def plan(state: State) -> tuple[e.Command, ...]:
     """Returns the commands that follow from ``state``, in the order of execution."""
@@ -268,6 +271,8 @@ def _release_reason(state: State, instance: Instance) -> str | None:
         return _closing_reason(state, instance)
     if instance.given_up and instance.warned_at is None:
         return "the training has given it up"
+    if _outlived_notice(state, instance):
+        return "its provider did not take it when it said"
     if instance.warned_at is None and instance.ends_at is not None:
         if state.terms.queued is not None and not instance.told_join:
             return "given back before it took part"
@@ -276,6 +281,13 @@ def _release_reason(state: State, instance: Instance) -> str | None:
         if state.now >= instance.ends_at:
             return "its paid hour ends"
     return None
+
+
+def _outlived_notice(state: State, instance: Instance) -> bool:
+    """Tells whether a warned instance is still there, and billed, long after it was to be taken."""
+    if instance.warned_at is None or instance.ends_at is None:
+        return False
+    return state.now >= instance.ends_at + _TAKEN_WITHIN_S
 
 
 def _closing_reason(state: State, instance: Instance) -> str | None:
@@ -389,8 +401,9 @@ def _wake_times(state: State) -> Iterator[Instant]:
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield seconds_after(started, stop.seconds)
     for instance in state.live_instances():
-        if instance.ends_at is not None and instance.warned_at is None:
-            yield instance.ends_at
+        if instance.ends_at is not None:
+            late_s = 0 if instance.warned_at is None else _TAKEN_WITHIN_S
+            yield Instant(instance.ends_at + late_s)
     if _waits_for_paid_hours(state):
         for name in {instance.allocation for instance in state.live_instances()}:
             if not state.allocations[name].reliable:

@@ -17,11 +17,18 @@ from agileml.data.checkpoint_store import CheckpointError
 from agileml.node.tier import Tier
 from agileml.protocol import commands as c
 from agileml.protocol import events as a
-from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
+from agileml.protocol.telemetry import EvictionNoticed, MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import RunSpec
-from spotctl.engines.base import commands_to_training, end_effect, join_effect, notice_s, safe_effect
+from spotctl.engines.base import (
+    commands_to_training,
+    end_effect,
+    join_effect,
+    notice_s,
+    noticed_eviction,
+    safe_effect,
+)
 from spotctl.records.outputs import OutputNotStored
 from spotctl.timesource import Effect
 
@@ -31,6 +38,7 @@ JOIN_FLOOR_S: Final = 30.0
 REPORTED_FACTS: Final = (
     e.MachineJoined,
     e.MachineGivenUp,
+    e.EvictionNoticed,
     e.SafeToKill,
     e.ProgramBegan,
     e.Progressed,
@@ -270,6 +278,8 @@ class AgileMLTraining:
             case MachineGivenUp():
                 self._effects.pop(message.machine, None)
                 return e.MachineGivenUp(now, message.machine)
+            case EvictionNoticed():
+                return noticed_eviction(now, message.machine, message.notice_s, self._speed)
             case c.Progressed():
                 if message.clock == self._terms.stop.clocks:
                     self._await_end(_LAST_CLOCK, now)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol, get_args
 
 from pricing_data.model.units import Instant, Seconds, seconds_after
-from spotctl.control.entries import Entry, Fact, Tell, TellJoin, TellWarning
+from spotctl.control.entries import Entry, EvictionNoticed, Fact, Tell, TellJoin, TellWarning
 from spotctl.control.run_spec import RunSpec
 from spotctl.timesource import Effect
 
@@ -75,6 +75,11 @@ def end_effect(since: Instant, terms: RunSpec) -> Effect:
     """Returns the effect that training has stopped and saved its model; ``since``: when it should."""
     due = Instant(seconds_after(since, terms.end_within_s) - 1)
     return Effect("the training ends", due, END_FLOOR_S, needs_work=True)
+
+
+def noticed_eviction(now: Instant, machine: str, real_s: float, speed: float) -> EvictionNoticed:
+    """Returns the fact that a machine heard of its eviction ``real_s`` seconds before it, in nominal time."""
+    return EvictionNoticed(now, machine, seconds_after(now, real_s * speed))
 
 
 def notice_s(told: TellWarning, speed: float) -> float:

@@ -1,8 +1,9 @@
 """Connects a world to a real command job, which gets nominal time and is awaited in real time.
 
-The supervisor lives in this process and keeps a journal of all orders and all that machines said, in
-the order it took them up. A restarted process folds the journal again. So it gives the same orders, which
-were sent already, and the same facts, of which the ledger has the first ``heard``.
+The supervisor lives in this process and keeps a journal of all that it was told and all that machines said,
+in the order it took them up. A restarted process folds the journal again. So it gives the same orders under
+the same numbers, of which each machine says what it still lacks, and the same facts, of which the ledger has
+the first ``heard``. Machines share nothing with this process but their links, and the checkpoint store.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import Final, assert_never
 from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
 from agileml.node.programs import supervisor as s
-from agileml.node.programs.job_folder import CommandFolder
+from agileml.node.programs.checkpoint_store import WorkEnd
+from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
+from agileml.node.programs.machine_agent import REPEAT_S
+from agileml.node.transport.link_hub import LinkHub
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import RunSpec
-from spotctl.engines.base import end_effect, join_effect, notice_s, safe_effect
+from spotctl.engines.base import end_effect, join_effect, notice_s, noticed_eviction, safe_effect
 from spotctl.records.outputs import OutputNotStored
-from spotctl.timesource import Effect, sleep, stopwatch
+from spotctl.timesource import Effect, stopwatch
 
 JOIN_FLOOR_S: Final = 120.0
 """Real seconds that a machine may take for the job's files and ``setup``, however fast time runs."""
@@ -34,22 +38,23 @@ FIRST_SIGN_S: Final = 120.0
 """The same limit for a machine whose agent has shown no sign yet: it takes its time to start."""
 _STOP: Final = "/stop"
 """The name of the effect that the program ends, beside those of machines."""
-_LOOK_EVERY_S: Final = 0.02
-_LOOK_FOR_LIFE_EVERY_S: Final = 1.0
+_LOOK_EVERY_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 2.0
+"""The longest time between two turns of a process that runs: what is beyond was a stop (decision 24)."""
 
 
 class CommandTraining:
     """Runs one command job.
 
     ``keep() -> where`` puts the newest whole checkpoint where the job wants it, "" where there is none;
-    raises NotKept: then the job has failed.
+    raises OutputNotStored: then the job has failed.
     ``end`` takes a hanging machine away. ``heard``: how many facts of this training are on record.
     ``clock``: seconds that only ever grow.
     """
 
     def __init__(
         self,
-        folder: CommandFolder,
+        folder: ProgramFolder,
         terms: RunSpec,
         speed: float,
         retries: int,
@@ -63,18 +68,16 @@ class CommandTraining:
         self._speed = speed
         self._keep = keep
         self._end = end
-        self._state = s.SupervisorState(terms.stop.clocks, retries)
+        self._state = s.SupervisorState(folder.read_description(), terms.stop.clocks, retries)
         self._told = 0
         self._news: deque[s.News] = deque()
-        self._outboxes: dict[str, JsonlWriter] = {}
-        self._sent: dict[str, int] = {}
-        self._inboxes: dict[str, JsonlReader] = {}
-        self._read: dict[str, int] = {}
         self._effects: dict[str, Effect] = {}
         self._clock = clock
-        self._listening = SilenceTimer(clock(), 2 * _LOOK_FOR_LIFE_EVERY_S)
-        self._signs: dict[str, float] = {}
-        self._looked_for_life = 0.0
+        self._listening = SilenceTimer(clock(), _LONGEST_WAIT_S)
+        endpoint = folder.coordinator_endpoint()
+        assert endpoint is not None, "a prepared job says where its supervisor listens"
+        self._hub: LinkHub[m.Message] = LinkHub(endpoint, folder.read_keys(), REPEAT_S, m.CODEC)
+        folder.write_coordinator_endpoint(self._hub.endpoint)  # the same again after a restart
         self._journal = self._replay_journal()
         # The ledger has these facts already; replaying the journal made them again.
         for _ in range(min(heard, len(self._news))):
@@ -104,16 +107,39 @@ class CommandTraining:
     def poll(self, timeout_s: float) -> bool:
         until = self._clock() + timeout_s
         while True:
-            self._read_inboxes()
-            self._look_for_life()
+            self._hub.flush()
             left_s = until - self._clock()
+            self._hub.wait(0.0 if self._news else max(0.0, left_s))
+            self._take_words()
             if self._news or left_s <= 0:
+                self._hub.flush()
                 return bool(self._news)
-            sleep(min(left_s, _LOOK_EVERY_S))
+
+    def catch_up(
+        self, is_alive: Callable[[str], bool], read_end: Callable[[], WorkEnd | None], within_s: float
+    ) -> None:
+        """Takes up what was said while no process listened, so that nothing is bought for work that is done.
+
+        The machine that runs the program says it itself, within ``within_s`` real seconds, or is gone: then
+        the store knows whether the work was done before. ``read_end`` may raise.
+        """
+        name, until = self._state.active, self._clock() + within_s
+        if name is None or self._state.over:
+            return
+        while is_alive(name) and self._clock() < until:
+            self._hub.flush()
+            self._hub.wait(_LOOK_EVERY_S)
+            if name in self._take_words() and not self._hub.link_to(name).has_gap:
+                return
+        end = None if self._state.over else read_end()
+        if end is not None:
+            if end.steps is not None:
+                self._take_up(name, 0, m.Reached(end.steps))
+            self._take_up(name, 0, m.Ended("run", 0, ""))
 
     def close(self) -> None:
-        for box in (self._journal, *self._outboxes.values()):
-            box.close()
+        self._journal.close()
+        self._hub.close()
 
     # ---- the journal ------------------------------------------------------------------------
 
@@ -123,8 +149,9 @@ class CommandTraining:
                 self._told = int(entry["told"])
                 self._apply_event(m.from_json(entry["event"]))
             else:
-                self._read[entry["machine"]] = int(entry["number"])
-                self._apply_event(m.Said(entry["machine"], int(entry["number"]), m.from_json(entry["word"])))
+                name, number = entry["machine"], int(entry["number"])
+                self._hub.link_to(name).mark_replayed(number)
+                self._apply_event(m.Said(name, number, m.from_json(entry["word"])))
         return JsonlWriter(self._folder.journal_file)
 
     def _apply_event(self, event: m.Event) -> None:
@@ -132,51 +159,34 @@ class CommandTraining:
         self._state, effects = s.step(self._state, event)
         for effect in effects:
             if isinstance(effect, s.SentOrder):
-                self._send_order(effect)
+                self._hub.link_to(effect.machine).send(effect.order)
             else:
                 self._drop_effects(effect)
                 self._news.append(effect)
 
-    def _send_order(self, sent: s.SentOrder) -> None:
-        """Sends an order under its fixed number: what an earlier process had sent is not sent again."""
-        name = sent.machine
-        number = self._sent[name] = self._sent.get(name, 0) + 1
-        if name not in self._outboxes:
-            if not self._folder.machine_folder(name).is_dir():
-                return  # it was never started, or its run's folder is long gone
-            self._outboxes[name] = JsonlWriter(self._folder.orders_file(name))
-        # An earlier process has sent the others; they are in the file.
-        if number > self._outboxes[name].sent:
-            self._outboxes[name].send(m.to_json(sent.order))
+    def _take_up(self, name: str, number: int, word: m.Word) -> None:
+        """Writes a word down, and acts on it."""
+        self._journal.send({"machine": name, "number": number, "word": m.to_json(word)})
+        self._apply_event(m.Said(name, number, word))
 
-    def _read_inboxes(self) -> None:
-        for name in self._state.machines:
-            if name not in self._inboxes:
-                # Reads on after what the journal has already.
-                self._inboxes[name] = JsonlReader(self._folder.words_file(name), self._read.get(name, 0))
-            for number, content in self._inboxes[name].receive():
-                self._journal.send({"machine": name, "number": number, "word": content})
-                self._apply_event(m.Said(name, number, m.from_json(content)))
+    def _take_words(self) -> frozenset[str]:
+        """Takes up what machines said, and ends those that hang: nothing replaces a hung machine.
 
-    def _look_for_life(self) -> None:
-        """Ends machines that hang: a hung machine is worse than a lost one, because nothing replaces it.
-
+        Returns who was heard.
         A machine that was stopped together with this process, as on a laptop that sleeps, does not hang.
         """
-        now = self._clock()
-        if now - self._looked_for_life < _LOOK_FOR_LIFE_EVERY_S:
-            return
-        self._looked_for_life = now
-        self._listening.wake_up(now)
+        self._listening.wake_up(self._clock())
+        heard, messages = self._hub.receive()
+        for name in heard:
+            self._listening.mark_heard(name)
+        for received in messages:
+            if isinstance(received.message, m.Word):
+                self._take_up(received.sender, received.number, received.message)
+        self._hub.confirm_all()
         for name in self._state.machines:
-            sign = self._folder.alive_file(name)
-            touched = sign.stat().st_mtime if sign.exists() else 0.0
-            # Any change is a sign of life, also one to an earlier time after a clock was set.
-            if self._signs.get(name) != touched:
-                self._signs[name] = touched
-                self._listening.mark_heard(name, 0.0 if touched else FIRST_SIGN_S - SILENCE_S)
             if self._listening.silent_s(name) > SILENCE_S:
                 self._end(name)
+        return heard
 
     # ---- what it is told --------------------------------------------------------------------
 
@@ -186,6 +196,7 @@ class CommandTraining:
                 for name in command.instances:
                     effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
                     self._await_effect(name, effect, ready=True)
+                    self._listening.mark_heard(name, FIRST_SIGN_S - SILENCE_S)
                 yield m.Joined(command.instances)
             case e.TellWarning():
                 for name in command.instances:
@@ -235,6 +246,8 @@ class CommandTraining:
                 return e.CheckpointStored(now, machine, step, size_bytes)
             case s.FetchedFromStore(machine, stored_by, step, size_bytes):
                 return e.CheckpointFetched(now, machine, stored_by, step, size_bytes)
+            case s.NoticeHeard(machine, seconds):
+                return noticed_eviction(now, machine, seconds, self._speed)
             case s.ProgramObjective(step, value):
                 return e.ObjectiveReported(now, step, value)
             case s.WentBack(to, redone):

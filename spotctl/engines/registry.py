@@ -14,10 +14,11 @@ from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.model_shape import Shape
 from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
-from agileml.node.programs.job_folder import CommandDescription, CommandFolder
-from agileml.node.programs.jsonl_log import JsonlReader
-from agileml.node.programs.local_host import DiskHost
+from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError, WorkEnd
+from agileml.node.programs.job_folder import ProgramFolder
+from agileml.node.programs.local_host import ProgramHost
 from agileml.protocol.events import Setup
+from agileml.training_host import TrainingHost
 from spotctl.control import entries as e
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING, EngineTraits
 from spotctl.control.run_spec import RunSpec
@@ -154,7 +155,7 @@ class _AgileML:
         return InputStore(self.run.folder.parents[2]).cut_input(job, source, self.run.folder, check)
 
     def machine_host(self) -> LocalHost:
-        return LocalHost(self.run.training_folder, self.settings.spec.envs)
+        return TrainingHost(self.run.training_folder, self.settings.spec.envs)
 
     def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
         """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be
@@ -231,7 +232,7 @@ class _Command:
 
     @property
     def is_prepared(self) -> bool:
-        return CommandFolder(self.run.training_folder).is_prepared
+        return ProgramFolder(self.run.training_folder).is_prepared
 
     @property
     def _command_section(self) -> CommandSpec:
@@ -243,7 +244,7 @@ class _Command:
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Describes the program to its machines."""
         command = self._command_section
-        described = CommandDescription(
+        described = m.ProgramDescription(
             job=self.settings.spec.name,
             run=self.run.id,
             setup=command.setup,
@@ -252,16 +253,16 @@ class _Command:
             file_mounts=command.file_mounts,
             secrets=command.secrets,
             store=self._checkpoint_store,
-            lock=str(self.run.folder.parent / "lock"),
+            left_out=str(self.run.folder.parents[1]),
         )
-        CommandFolder.prepare(self.run.training_folder, described)
+        ProgramFolder.prepare(self.run.training_folder, described)
 
     def machine_host(self) -> LocalHost:
-        return DiskHost(self.run.training_folder, self.settings.spec.envs)
+        return ProgramHost(self.run.training_folder, self.settings.spec.envs)
 
     def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
-        folder, output = CommandFolder(self.run.training_folder), self.settings.spec.output
-        return CommandTraining(
+        folder, output = ProgramFolder(self.run.training_folder), self.settings.spec.output
+        training = CommandTraining(
             folder,
             self.terms,
             self.settings.speed,
@@ -270,16 +271,20 @@ class _Command:
             end=host.kill,
             heard=sum(isinstance(entry, REPORTED_FACTS) for entry in on_record),
         )
+        training.catch_up(host.is_alive, self._read_end, _CATCHES_UP_WITHIN_S)
+        return training
 
     def finished_at(self) -> float | None:
-        """Returns when a program ended with status 0 by itself: its agent then reports that the work is
-        done.
-        """
-        folder = CommandFolder(self.run.training_folder)
-        files = [folder.words_file(name) for name in folder.machine_names()]
-        last = [(file, word) for file in files for _, word in [*JsonlReader(file).receive()][-1:]]
-        done = [file.stat().st_mtime for file, word in last if m.from_json(word) == m.Ended("run", 0, "")]
-        return max(done, default=None)
+        """Returns when a program ended with status 0 by itself, as its agent put on record in the store."""
+        end = self._read_end()
+        return None if end is None else end.at
+
+    def _read_end(self) -> WorkEnd | None:
+        """Raises UsageError where the store cannot be read."""
+        try:
+            return CheckpointStore(self._checkpoint_store).read_end()
+        except StoreError as error:
+            raise JobError("checkpoint.store", str(error)) from error
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
         """Returns None: a program reports its own objective, if any, while it runs."""

@@ -18,6 +18,7 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.local import LocalHost
 from agileml.protocol.events import Setup
+from agileml.training_host import TrainingHost
 from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
@@ -134,7 +135,7 @@ def _host(folder: Path) -> LocalHost:
     job = TrainingJob(
         "agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=1)
     )
-    return LocalHost(JobFolder.prepare(folder / "job", job, folder / "ratings.csv").path)
+    return TrainingHost(JobFolder.prepare(folder / "job", job, folder / "ratings.csv").path)
 
 
 BENCHES = [
@@ -339,7 +340,7 @@ def test_nothing_changes_but_at_the_moments_that_were_announced(bench: Bench) ->
 def test_nothing_is_left_of_a_machine_that_is_reported_as_ended(tmp_path: Path) -> None:
     with local(tmp_path) as bench:
         evicted, released = bench.place(spot(count=2))
-        host = LocalHost(tmp_path / "job")
+        host = TrainingHost(tmp_path / "job")
         assert host.alive_machines() == [evicted, released]
         bench.end((released,))
         assert host.alive_machines() == [evicted]

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pytest
 
-from agileml.node.programs.local_host import DiskHost
+from agileml.node.programs.local_host import ProgramHost
 from pricing_data.model.units import format_instant
 from spotctl.control import entries as e
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRecord
@@ -166,14 +166,14 @@ class QueueProduct:
             assert (Path(job["model"]) / "state").read_bytes() == result()
         assert len(RunStore(self.home).list_runs()) == len(self.runs()), "a job was begun twice"
         for run in self.runs().values():
-            assert DiskHost(run.training_folder).alive_machines() == []
+            assert ProgramHost(run.training_folder).alive_machines() == []
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
         for run in self.runs().values():
             if run.machines_folder.is_dir():
-                DiskHost(run.training_folder).kill_all()
+                ProgramHost(run.training_folder).kill_all()
 
 
 @contextmanager

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agileml.job import JobFolder
 from agileml.node.agent import process_tree
 from agileml.node.agent.environment import machine_environment
 from agileml.node.hosts.nominal_time import LifeBound, LifeRecord
+from agileml.node.run_folder import RunFolder
 from agileml.node.tier import Tier
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -32,7 +32,6 @@ _GONE_WITHIN_S: Final = 10.0
 """The time that processes have to go after SIGKILL: a busy host takes its time to free what they had."""
 _ENDS_ITSELF_WITHIN_S: Final = 1.0
 """The time that a machine has to end itself when told to; then it is killed."""
-_AGENT: Final = "agileml.node.agent.supervisor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,11 @@ HERE: Final = MachineLocation()
 class LocalHost:
     """The machines of one prepared job folder, also those that an earlier process started."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, agent: str = _AGENT) -> None:
-        """``variables``: for the environment of the machines' processes. ``agent``: the module they run."""
-        self._folder = JobFolder(folder.resolve())
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, agent: str = "") -> None:
+        """``variables``: for the environment of the machines' processes. ``agent``: the module that machines
+        run; a host without one lists and ends machines, and starts none.
+        """
+        self._folder = RunFolder(folder.resolve())
         self._agent = agent
         self._variables = dict(variables or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -63,18 +64,20 @@ class LocalHost:
     def start_machine(
         self, machine: str, tier: Tier, cores: int, where: MachineLocation = HERE, until: float = math.inf
     ) -> None:
-        """Starts its agent; the first reliable machine of a job also runs the elasticity controller.
+        """Starts its agent.
 
         ``until``: the nominal moment at which it ends itself if nobody is there to do so. Raises ValueError
         for a name that was used before or cannot be a folder's.
         """
+        if not self._agent:
+            raise TypeError(f"a host without an agent was to start {machine}")
         place = self._folder.machine_folder(machine)
         if not _NAME.fullmatch(machine) or place.exists():
             raise ValueError(f"{machine!r} cannot name a new machine")
         place.mkdir()
         LifeBound(place).write(until)
         self._folder.set_address(machine, where.address)
-        more = ["controller"] if tier is Tier.RELIABLE and self._claim_controller(machine) else []
+        more = self.prepare_machine(machine, tier)
         with (place / "lock").open("wb") as lock, (place / "agent.log").open("ab") as log:
             # The lock belongs to the open file, which all processes of the machine inherit. So it is free
             # once the last of them is gone, however it went.
@@ -94,6 +97,13 @@ class LocalHost:
                 start_new_session=True,
                 pass_fds=(number,),
             )
+
+    def prepare_machine(self, machine: str, tier: Tier) -> list[str]:
+        """Puts what the agent needs into the machine's folder.
+
+        Returns what the agent is told beside that folder, its name, its cores and its lock.
+        """
+        return []
 
     def threads_per_process(self, cores: int) -> int:
         """Returns the threads of each process of a machine with ``cores``. A role needs one; ``variables``
@@ -207,12 +217,3 @@ class LocalHost:
         if machine in self._children:
             return self._children[machine].pid
         return int(record.read_text()) if record.exists() else None
-
-    def _claim_controller(self, machine: str) -> bool:
-        """Returns whether this is the job's first reliable machine, which runs the controller."""
-        try:
-            with self._folder.controller_record.open("x") as record:
-                record.write(machine)
-        except FileExistsError:
-            return False
-        return True

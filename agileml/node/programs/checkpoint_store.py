@@ -6,6 +6,8 @@
 A checkpoint exists when its manifest can be read and everything it names is there. So no rename is needed,
 which object stores lack: data without a manifest is what an upload that was cut off has left, and a
 manifest that was cut off is no JSON. Refuses to know programs and machines.
+
+    ROOT/ended.json               when the work was done, for those who were not there to hear it
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import hashlib
 import json
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -27,6 +30,7 @@ KEPT: Final = 2
 """How many checkpoints are kept: the newest, and one to fall back on should it turn out damaged."""
 _SCHEMA: Final = "spotctl.checkpoint/1"
 _DIGITS: Final = 15
+_END: Final = "ended.json"
 _BLOCK: Final = 1 << 20
 _WITHOUT_FOLDERS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 """What fsspec calls object stores."""
@@ -70,6 +74,14 @@ class StoredCheckpoint:
     @property
     def size_bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkEnd:
+    """When the work was done, in seconds since the epoch, and the last step that the program reported."""
+
+    at: float
+    steps: int | None
 
 
 class CheckpointStore:
@@ -159,6 +171,32 @@ class CheckpointStore:
         _remove_path(target)
         partial.rename(target)
         return Checkpoint(stored.step, target)
+
+    def record_end(self, steps: int | None) -> None:
+        """Puts on record that the work is done now, and all of it stored. Raises StoreError.
+
+        ``steps``: the last that the program reported; None where it reports none.
+        """
+        with self._wrap_errors("given the end of the work"):
+            self._make_folder(self._root)
+            self._fs.pipe_file(
+                f"{self._root}/{_END}", json.dumps(asdict(WorkEnd(time.time(), steps))).encode()
+            )
+
+    def read_end(self) -> WorkEnd | None:
+        """Returns the end of the work; None while it is not on record.
+
+        Raises StoreError.
+        """
+        with self._wrap_errors("asked for the end of the work"):
+            self._fs.invalidate_cache()
+            if not self._fs.exists(f"{self._root}/{_END}"):
+                return None
+            text = self._fs.cat_file(f"{self._root}/{_END}")
+        try:
+            return WorkEnd(**json.loads(text))
+        except (ValueError, TypeError):
+            return None  # it was cut off
 
     # ---- what the files are -----------------------------------------------------------------
 

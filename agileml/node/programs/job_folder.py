@@ -1,61 +1,48 @@
-"""Lays out a command job's folder: what its processes share, and what they agree on before they talk.
+"""Lays out the folder of a command job on the computer that runs it.
 
-command.json            the CommandDescription
-journal.jsonl           what the supervisor was told, in order
-machines/NAME/          a machine's lock, process group and logs (``agileml.node.hosts.local``)
-    orders.jsonl        from the supervisor;  said.jsonl: from the agent
-    alive               touched by the agent, once a second
-disks/NAME/             what is lost with the machine: work/, checkpoints/, and what the program is told
+    program.json            what the machines are told of the program
+    journal.jsonl           what the supervisor was told, in order
+    machines/, sockets      and what else every job has (``agileml.node.run_folder``)
+    disks/NAME/             what is lost with a machine of this computer: its files and checkpoints
+
+Machines elsewhere have the last two on disks of their own: nothing here is shared with them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class CommandDescription:
-    """Describes a job for its agents. Secrets are named here; their values are in an agent's environment
-    alone.
-    """
-
-    job: str
-    run: str
-    setup: str
-    command: str
-    workdir: str | None
-    file_mounts: Mapping[str, str]
-    secrets: tuple[str, ...]
-    store: str
-    lock: str
-    """The file locked by the process that runs the job: idle agents end when it has been free for a while."""
-
-    @property
-    def records_folder(self) -> Path:
-        """The folder of the records of all runs of all jobs, including this one's
-        machines and their disks.
-        """
-        return Path(self.lock).parents[1]
+from agileml.node.programs.messages import ProgramDescription
+from agileml.node.run_folder import RunFolder, any_port, write_whole
+from agileml.node.transport.curve_keys import CurveKeys
 
 
 @dataclass(frozen=True, slots=True)
-class CommandFolder:
+class ProgramFolder(RunFolder):
     """The names in a command job's folder. ``path`` is absolute."""
 
-    path: Path
-
     @classmethod
-    def prepare(cls, path: Path, description: CommandDescription) -> CommandFolder:
-        """Writes what agents need. What an attempt that was killed has left is replaced."""
+    def prepare(cls, path: Path, description: ProgramDescription, address: str = "") -> ProgramFolder:
+        """Writes what the job needs. What an attempt that was killed has left is replaced.
+
+        ``address``: of this computer, where machines elsewhere reach it; empty where all are on this one.
+        Raises OSError where temporary names are too long for sockets.
+        """
         folder = cls(path.resolve())
-        for needed in (folder.path / "machines", folder.path / "disks", folder.path / "controller"):
+        for needed in (folder.path / "machines", folder.path / "disks"):
             needed.mkdir(parents=True, exist_ok=True)
-        unfinished = folder.path / "command.part"
-        unfinished.write_text(json.dumps(asdict(description)))
-        unfinished.replace(folder._description_file)
+        folder.drop_sockets()
+        folder.keys_file.unlink(missing_ok=True)
+        if address:
+            CurveKeys.make_pair().write(folder.keys_file)
+            folder.write_coordinator_endpoint(any_port(address))
+        else:
+            folder.make_sockets()
+        # Last: this file says that the folder is prepared.
+        write_whole(folder._description_file, msgspec.json.encode(description).decode())
         return folder
 
     @property
@@ -63,9 +50,8 @@ class CommandFolder:
         """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
         return self._description_file.exists()
 
-    def read_description(self) -> CommandDescription:
-        content = json.loads(self._description_file.read_text())
-        return CommandDescription(**{**content, "secrets": tuple(content["secrets"])})
+    def read_description(self) -> ProgramDescription:
+        return msgspec.json.decode(self._description_file.read_bytes(), type=ProgramDescription)
 
     @property
     def journal_file(self) -> Path:
@@ -73,23 +59,7 @@ class CommandFolder:
 
     @property
     def _description_file(self) -> Path:
-        return self.path / "command.json"
-
-    def machine_folder(self, name: str) -> Path:
-        return self.path / "machines" / name
-
-    def machine_names(self) -> list[str]:
-        """Returns every machine that was ever started."""
-        return sorted(entry.name for entry in (self.path / "machines").glob("*"))
-
-    def orders_file(self, machine: str) -> Path:
-        return self.machine_folder(machine) / "orders.jsonl"
-
-    def words_file(self, machine: str) -> Path:
-        return self.machine_folder(machine) / "said.jsonl"
-
-    def alive_file(self, machine: str) -> Path:
-        return self.machine_folder(machine) / "alive"
+        return self.path / "program.json"
 
     def disk_folder(self, machine: str) -> Path:
         return self.path / "disks" / machine

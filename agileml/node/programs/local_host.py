@@ -8,17 +8,26 @@ from pathlib import Path
 from typing import Final
 
 from agileml.node.hosts.local import LocalHost
-from agileml.node.programs.job_folder import CommandFolder
+from agileml.node.programs.job_folder import ProgramFolder
+from agileml.node.run_folder import CoordinatorLink
+from agileml.node.tier import Tier
 
 _AGENT: Final = "agileml.node.programs.machine_agent"
 
 
-class DiskHost(LocalHost):
+class ProgramHost(LocalHost):
     """A ``LocalHost`` whose agents run a program."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, variables, _AGENT)
-        self._disks = CommandFolder(folder.resolve())
+        self._job = ProgramFolder(folder.resolve())
+
+    def prepare_machine(self, machine: str, tier: Tier) -> list[str]:
+        """Tells the machine where the supervisor listens."""
+        endpoint = self._job.coordinator_endpoint()
+        assert endpoint is not None, "the supervisor listens before there are machines"
+        CoordinatorLink(endpoint, self._job.read_keys()).write(self._job.machine_folder(machine))
+        return []
 
     def threads_per_process(self, cores: int) -> int:
         """Returns all cores: the machine belongs to the program alone."""
@@ -27,8 +36,8 @@ class DiskHost(LocalHost):
     def kill(self, machine: str) -> None:
         """Kills all of it at once, and removes its disk; its logs stay."""
         super().kill(machine)
-        shutil.rmtree(self._disks.disk_folder(machine), ignore_errors=True)
+        shutil.rmtree(self._job.disk_folder(machine), ignore_errors=True)
 
     def kill_all(self) -> None:
         """Kills all machines, and removes the disks of those that ended by themselves too."""
-        self.kill_each(self._disks.machine_names())
+        self.kill_each(self._job.machine_names())

@@ -1,44 +1,55 @@
-"""Runs the agent of one machine of a command job: it runs the program there and keeps its checkpoints.
+"""Runs a program on one machine of a command job, and keeps its checkpoints.
 
-``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK``, started by
-``agileml.node.hosts.local``, in a process session of its own and holding the open lock file LOCK: a machine
-lives as long as its agent. Orders come from a file and words go to one (``jsonl_log``), so neither end need
-be there when the other speaks: the program goes on while nobody listens. An agent without a program to run
-ends when nobody has run the job for a lease.
+``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK``, in a process session of its own
+and holding the open lock file LOCK: a machine lives as long as its agent (``node.agent.machine_agent``).
+FOLDER is on the machine's own disk; from elsewhere it has nothing but the link to the supervisor. The program
+goes on while nobody is at the other end; without one, the agent ends when it has heard nobody for a lease.
 """
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
+import zmq
+
 from agileml.node.agent import process_tree
+from agileml.node.agent.machine_agent import (
+    COORDINATOR,
+    MachineAgent,
+    close_context,
+    end_by_sigterm,
+    record_process_group,
+)
+from agileml.node.agent.notices import notices_of_environment
 from agileml.node.agent.watchdog import Stall, StallLog
-from agileml.node.hosts.nominal_time import AgentLifetime, MachineEnded, raise_ended
+from agileml.node.hosts.nominal_time import AgentLifetime
+from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
 from agileml.node.programs.background_copy import BackgroundTask, NoteProgress, StallTimer
 from agileml.node.programs.checkpoint_folder import Checkpoint
 from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint, StoreError
-from agileml.node.programs.job_folder import CommandFolder
-from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
+from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.machine_disk import MachineDisk, ProgressFile
 from agileml.node.programs.process import ProgramProcess
+from agileml.node.run_folder import CoordinatorLink
+from agileml.node.transport.link_end import LinkEnd
 
-_TICK_S: Final = 0.03
+REPEAT_S: Final = 1.0
+"""Seconds between signs of life, of agents and of the supervisor."""
+_TICK_MS: Final = 30
 _STANDS_AFTER_S: Final = 0.1
 """How long nominal time stands still before the program is stopped: moments of it occur whenever something is
 due.
 """
-_ALIVE_EVERY_S: Final = 1.0
 _LEASE_S: Final = 30.0
 _TRY_STORE_AGAIN_S: Final = 2.0
 _LAST_TRIES_S: Final = 20.0
@@ -71,24 +82,27 @@ class AgentPhase(Enum):
     LEAVING = auto()
 
 
-class ProgramAgent:
-    """The agent. ``stalled_s``, ``stalled_at_the_end_s``: how long a copy may make no progress."""
+class ProgramWorkload:
+    """What the agent of a command job's machine runs.
+
+    ``root``: the folder of the machine's own, ``folder`` its disk. ``stalled_s``, ``stalled_at_the_end_s``:
+    how long a copy may make no progress.
+    """
 
     def __init__(
         self,
-        folder: CommandFolder,
+        root: Path,
         machine: str,
         stalled_s: float = _STALLED_S,
         stalled_at_the_end_s: float = _STALLED_AT_THE_END_S,
     ) -> None:
-        self._description = folder.read_description()
+        self.outbox: deque[m.Message] = deque()
+        folder = ProgramFolder(root)
         self._disk = MachineDisk(folder.disk_folder(machine))
         self._disk.path.mkdir(parents=True, exist_ok=True)
         self._machine = folder.machine_folder(machine)
-        self._alive = folder.alive_file(machine)
-        self._orders = JsonlReader(folder.orders_file(machine))
-        self._words = JsonlWriter(folder.words_file(machine))
-        self._store = CheckpointStore(self._description.store)
+        self._description: m.ProgramDescription | None = None
+        self._opened_store: CheckpointStore | None = None
         self._phase = AgentPhase.WAITING
         self._program: ProgramProcess | None = None
         self._progress = ProgressFile(self._disk.progress)
@@ -100,46 +114,48 @@ class ProgramAgent:
         self._stalled_s, self._stalled_at_the_end_s = stalled_s, stalled_at_the_end_s
         self._storing = -1  # the step of the newest checkpoint that was taken up
         self._attempt = 0
+        self._reached: int | None = None  # the last step that the program reported
         self._name = machine
         self._stored = -1  # the step of the newest checkpoint known to be in the store
         self._store_again_at = 0.0
         self._storing_took_s = 0.0
         self._refusal = ""
         self._until = 0.0  # of the notice, or of the last tries
-        self._lifetime = AgentLifetime(folder.path, machine)
         self._stands = False
-        self._alive.touch()  # before any word: an agent that has spoken gets less time until its next sign
-        self._touched_at = self._wanted_at = time.monotonic()
-        group = folder.machine_folder(machine) / "group"
-        group.with_suffix(".part").write_text(str(os.getpgrp()))
-        group.with_suffix(".part").replace(group)  # its killer reads a complete file or none
 
-    def run(self) -> int:
-        """Runs until nobody has wanted it for a lease, or its machine's time is up; returns the exit status.
+    # ---- AgentWorkload ----------------------------------------------------------------------
 
-        A host ends machines long before.
-        """
-        while not (self._is_unwanted() or self._lifetime.is_over()):
-            stalled = self._lifetime.driver_stalled()
-            self._pause_program(stalled or self._works_unpaid())
-            if not stalled:
-                self.run_turn()
-            time.sleep(_TICK_S)
-        self.end_program()
-        return 1
+    def wait_ms(self, wait_ms: int) -> int:
+        return min(wait_ms, _TICK_MS)
 
-    def end_program(self) -> None:
-        """Ends the program, and records when that was."""
+    def outlives_lease(self) -> bool:
+        """Whether a program runs, or files are being copied: that goes on while nobody is there."""
+        return self._program is not None or self._task is not None
+
+    def mark_taken(self) -> None:
+        """Says nothing: who takes a machine finds it gone."""
+
+    def end(self) -> None:
         if self._program is not None:
             self._program.kill()
-        self._lifetime.record_end()
 
-    def _works_unpaid(self) -> bool:
+    def run_turn(self, lifetime: AgentLifetime) -> int | None:
+        stalled = lifetime.driver_stalled()
+        self._pause_program(stalled or self._works_unpaid(lifetime))
+        if not stalled:
+            self._watch_task()
+            self._watch_program()
+            if self._task is None:
+                self._store_newest()
+            self._advance_phase()
+        return None
+
+    def _works_unpaid(self, lifetime: AgentLifetime) -> bool:
         """Whether the program would do work that nobody is billed for, as nominal time stands still.
 
         Time may stand because a machine gets ready or leaves: those have to go on.
         """
-        return self._lifetime.stood_s() > _STANDS_AFTER_S and self._phase is AgentPhase.RUNNING
+        return lifetime.stood_s() > _STANDS_AFTER_S and self._phase is AgentPhase.RUNNING
 
     def _pause_program(self, stands: bool) -> None:
         """Stops the program while it should not work, and continues it afterwards: it
@@ -149,30 +165,32 @@ class ProgramAgent:
             self._stands = stands
             process_tree.signal_all(signal.SIGSTOP if stands else signal.SIGCONT, str(self._machine))
 
-    def close(self) -> None:
-        """Closes the file of its words: it says nothing any more."""
-        self._words.close()
+    @property
+    def _job(self) -> m.ProgramDescription:
+        assert self._description is not None, "the supervisor describes the program first"
+        return self._description
 
-    def run_turn(self) -> None:
-        """Does what is to be done now; never waits."""
-        for _, content in self._orders.receive():
-            self._obey_order(m.from_json(content))
-        self._watch_task()
-        self._watch_program()
-        if self._task is None:
-            self._store_newest()
-        self._advance_phase()
+    @property
+    def _store(self) -> CheckpointStore:
+        assert self._opened_store is not None, "files are put in place first"
+        return self._opened_store
 
     # ---- orders -----------------------------------------------------------------------------
 
-    def _obey_order(self, order: m.Order) -> None:
+    def obey_order(self, order: m.Message) -> int | None:
         match order:
-            case m.Prepare():
+            case m.Prepare(program):
+                self._description = program
                 self._phase = AgentPhase.PLACING
             case m.Begin(attempt):
                 self._attempt, self._phase = attempt, AgentPhase.RESTORING
             case m.Leave(seconds):
                 self._start_leaving(seconds)
+            case m.ShutDown():
+                return 0
+            case _:
+                pass
+        return None
 
     def _start_leaving(self, seconds: float) -> None:
         self._until, self._store_again_at = time.monotonic() + seconds, 0.0
@@ -189,9 +207,7 @@ class ProgramAgent:
         """Takes up, or finishes, whatever can be now."""
         match self._phase:
             case AgentPhase.PLACING if self._task is None:
-                self._start_task(
-                    lambda _: self._disk.place_files(self._description), self._files_placed, "placing files"
-                )
+                self._start_task(self._place_files, self._files_placed, "placing files")
             case AgentPhase.RESTORING if self._task is None:
                 self._start_task(
                     self._fetch_checkpoint, self._checkpoint_fetched, "fetching the newest checkpoint"
@@ -205,26 +221,30 @@ class ProgramAgent:
 
     # ---- files and setup --------------------------------------------------------------------
 
+    def _place_files(self, _: NoteProgress) -> CheckpointStore:
+        self._disk.place_files(self._job)
+        return CheckpointStore(self._job.store)
+
     def _files_placed(self, task: BackgroundTask[Any]) -> None:
         if self._phase is not AgentPhase.PLACING:
             return
         try:
-            task.result()
+            self._opened_store = task.result()
         except Exception as error:  # file systems have error types of their own
             self._report_failure(
                 "setup", 1, f"its files could not be put in place: {type(error).__name__}: {error}"
             )
             return
-        missing = [name for name in self._description.secrets if name not in os.environ]
+        missing = [name for name in self._job.secrets if name not in os.environ]
         if missing:
             remedy = (
                 "not in the environment of the spotctl that started this machine; export and launch again"
             )
             self._report_failure("setup", 1, f"secrets: {', '.join(missing)} {remedy}")
             return
-        if self._description.setup:
+        if self._job.setup:
             self._phase = AgentPhase.SETTING_UP
-            self._program = self._new_program("setup", self._description.setup, None)
+            self._program = self._new_program("setup", self._job.setup, None)
         else:
             self._report_ready()
 
@@ -269,14 +289,14 @@ class ProgramAgent:
             return
         self._disk.eviction.unlink(missing_ok=True)
         self._progress = ProgressFile(self._disk.progress)
-        self._program = self._new_program(f"run {self._attempt}", self._description.command, checkpoint)
+        self._program = self._new_program(f"run {self._attempt}", self._job.command, checkpoint)
         self._phase = AgentPhase.RUNNING
         self._send_word(m.Began(self._attempt, 0 if checkpoint is None else checkpoint.step))
         if stored is not None:
             self._send_word(m.Saved(stored.step, stored.machine, stored.size_bytes))
 
     def _new_program(self, name: str, command: str, checkpoint: Checkpoint | None) -> ProgramProcess:
-        described = self._description
+        described = self._job
         job = {
             "SPOTCTL_JOB": described.job,
             "SPOTCTL_RUN": described.run,
@@ -311,6 +331,7 @@ class ProgramAgent:
     def _tell_progress(self) -> None:
         reached = self._progress.read_latest()
         if reached is not None and self._phase is not AgentPhase.SETTING_UP:
+            self._reached = reached.step
             self._send_word(reached)
 
     def _program_ended(self, program: ProgramProcess, status: int) -> None:
@@ -328,10 +349,20 @@ class ProgramAgent:
     def _finish_ended(self) -> None:
         """Reports the end of the work once its last checkpoint is in the store."""
         if self._all_stored():
-            self._phase = AgentPhase.WAITING
-            self._send_word(m.Ended("run", 0, ""))
+            # On record where the checkpoints are, as this machine may be gone before anybody hears it.
+            self._start_task(
+                lambda _: self._store.record_end(self._reached), self._end_recorded, "recording the end"
+            )
         elif time.monotonic() > self._until and self._task is None:
             self._report_failure("storing the last checkpoint", 1, self._refusal)
+
+    def _end_recorded(self, task: BackgroundTask[Any]) -> None:
+        try:
+            task.result()
+        except (StoreError, OSError) as error:
+            self._log_note(f"the end of the program is not on record: {error}")
+        self._phase = AgentPhase.WAITING
+        self._send_word(m.Ended("run", 0, ""))
 
     def _finish_leaving(self) -> None:
         if self._program is not None:
@@ -438,35 +469,12 @@ class ProgramAgent:
             self._task = None
 
     def _send_word(self, word: m.Word) -> None:
-        self._words.send(m.to_json(word))
+        if isinstance(word, m.Reached) and self.outbox and isinstance(self.outbox[-1], m.Reached):
+            self.outbox.pop()  # nobody has taken it yet, and nobody needs it any more
+        self.outbox.append(word)
 
     def _log_note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-
-    def _is_unwanted(self) -> bool:
-        """Shows that the agent lives. Returns whether for a lease it had no program and
-        nobody ran the job.
-        """
-        now = time.monotonic()
-        if now - self._touched_at >= _ALIVE_EVERY_S:
-            self._touched_at = now
-            self._alive.touch()
-            if (
-                self._program is not None
-                or self._task is not None
-                or _is_locked(Path(self._description.lock))
-            ):
-                self._wanted_at = now
-        return now - self._wanted_at > _LEASE_S
-
-
-def _is_locked(lock: Path) -> bool:
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _user_python_path(path: str) -> str:
@@ -480,13 +488,21 @@ def main(folder: str, machine: str, cores: str, lock: str) -> int:
     """Runs the agent. ``lock`` stays open, as this process does; the program does not inherit it."""
     os.set_inheritable(int(lock), False)
     os.environ["SPOTCTL_CPUS"] = cores
-    with closing(ProgramAgent(CommandFolder(Path(folder)), machine)) as agent:
-        signal.signal(signal.SIGTERM, raise_ended)
-        try:
-            return agent.run()
-        except MachineEnded:
-            agent.end_program()
-            return 1
+    root = Path(folder)
+    own = ProgramFolder(root).machine_folder(machine)
+    record_process_group(own)
+    poller, context = zmq.Poller(), zmq.Context(1)
+    silence = SilenceTimer(time.monotonic(), 2 * REPEAT_S, (COORDINATOR,))
+    lifetime = AgentLifetime(root, machine)
+    link = LinkEnd(context, CoordinatorLink.read(own), machine, REPEAT_S, m.CODEC)
+    workload = ProgramWorkload(root, machine)
+    agent = MachineAgent(
+        workload, link, lifetime, poller, silence, _LEASE_S, notices_of_environment(), m.Noticed
+    )
+    end_by_sigterm()
+    status = agent.run()
+    close_context(context)
+    return status
 
 
 if __name__ == "__main__":

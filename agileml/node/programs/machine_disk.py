@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
-from agileml.node.programs.job_folder import CommandDescription
-from agileml.node.programs.messages import Reached
+from agileml.node.programs.messages import ProgramDescription, Reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +49,17 @@ class MachineDisk:
         """Returns the newest complete checkpoint that the program has written here."""
         return newest_checkpoint(self.checkpoints) if self.checkpoints.is_dir() else None
 
-    def place_files(self, description: CommandDescription) -> None:
+    def place_files(self, description: ProgramDescription) -> None:
         """Copies the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if description.workdir is None:
             self.work.mkdir()
         else:
-            ignore = _leave_out(description.records_folder, *_BESIDE_THE_WORK)
+            ignore = _leave_out(description.left_out, *_BESIDE_THE_WORK)
             shutil.copytree(description.workdir, self.work, symlinks=True, ignore=ignore)
         for target, source in description.file_mounts.items():
-            _mount_source(source, self.work / target, _leave_out(description.records_folder))
+            _mount_source(source, self.work / target, _leave_out(description.left_out))
 
     def announce_eviction(self, seconds: float) -> None:
         """Writes the eviction file: complete, or not at all."""
@@ -87,12 +86,12 @@ _Ignore: TypeAlias = Callable[[str, list[str]], set[str]]
 _BESIDE_THE_WORK: Final = (".git", "__pycache__")
 
 
-def _leave_out(records: Path, *patterns: str) -> _Ignore:
+def _leave_out(records: str, *patterns: str) -> _Ignore:
     """Returns what copytree ignores: these patterns, and the folder of all records, which the copy is made
     into.
     """
     named = shutil.ignore_patterns(*patterns)
-    left_out = os.path.realpath(records)
+    left_out = os.path.realpath(records) if records else ""
 
     def ignore(folder: str, names: list[str]) -> set[str]:
         real = os.path.realpath(folder)

@@ -8,19 +8,43 @@ its checkpoints.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from agileml.node.transport.packet_codec import StructCodec
+
+
+class ProgramDescription(Struct, frozen=True):
+    """Describes a job to its machines. Secrets are named here; their values are in an agent's environment
+    alone.
+    """
+
+    job: str
+    run: str
+    setup: str
+    command: str
+    workdir: str | None
+    """The folder to copy from; None for an empty one."""
+    file_mounts: Mapping[str, str]
+    secrets: tuple[str, ...]
+    store: str
+    """Where its checkpoints are kept: a folder or a URL."""
+    left_out: str = ""
+    """A folder that no copy of files takes along: that of the records of all runs."""
+
 
 # ---- orders: to an agent ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True, tag_field="kind", tag=True):
     """To an agent: put the files in place and run ``setup``."""
 
+    program: ProgramDescription
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+
+class Begin(Struct, frozen=True, tag_field="kind", tag=True):
     """To an agent: run the program from the newest complete checkpoint. ``attempt`` counts from 1, over all
     machines.
     """
@@ -28,8 +52,7 @@ class Begin:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True, tag_field="kind", tag=True):
     """To an agent: have the program stop and store its newest complete checkpoint, within ``seconds`` real
     ones.
     """
@@ -37,32 +60,32 @@ class Leave:
     seconds: float
 
 
+class ShutDown(Struct, frozen=True, tag_field="kind", tag=True):
+    """To an agent: the job has given this machine up; end the program and yourself."""
+
+
 # ---- words: from an agent -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True, tag_field="kind", tag=True):
     """The machine is prepared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(Struct, frozen=True, tag_field="kind", tag=True):
     """The program runs, from the complete checkpoint ``step`` (0: from nothing)."""
 
     attempt: int
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Struct, frozen=True, tag_field="kind", tag=True):
     """The program says that it has done ``step`` steps."""
 
     step: int
     objective: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True, tag_field="kind", tag=True):
     """The checkpoint ``step`` is complete in the store; ``machine`` wrote it."""
 
     step: int
@@ -70,8 +93,7 @@ class Saved:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True, tag_field="kind", tag=True):
     """The checkpoint ``step``, which ``stored_by`` wrote, has come from the store to this machine."""
 
     step: int
@@ -79,13 +101,11 @@ class Fetched:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True, tag_field="kind", tag=True):
     """The program is stopped and everything complete that it wrote is in the store: safe to kill."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True, tag_field="kind", tag=True):
     """Setup or the program ended by itself. ``what``: "setup" or "run"; ``trouble``: the last words of its
     log, or the store's.
     """
@@ -95,39 +115,43 @@ class Ended:
     trouble: str
 
 
-Order: TypeAlias = Prepare | Begin | Leave
-Word: TypeAlias = Ready | Began | Reached | Saved | Fetched | Left | Ended
+class Noticed(Struct, frozen=True, tag_field="kind", tag=True):
+    """The machine itself hears that its provider takes it in ``seconds`` real ones."""
+
+    seconds: float
+
+
+Order: TypeAlias = Prepare | Begin | Leave | ShutDown
+Word: TypeAlias = Ready | Began | Reached | Saved | Fetched | Left | Ended | Noticed
+Message: TypeAlias = Order | Word
+CODEC: Final[StructCodec[Message]] = StructCodec(Message)
+"""Encodes packets of the links between the supervisor and agents."""
 
 # ---- what the supervisor is told ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True, tag_field="kind", tag=True):
     machines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Struct, frozen=True, tag_field="kind", tag=True):
     """These machines go in ``seconds`` real ones."""
 
     machines: tuple[str, ...]
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True, tag_field="kind", tag=True):
     machines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True, tag_field="kind", tag=True):
     """Stop gracefully, within ``seconds`` real ones."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A word of ``machine``'s agent, and its ``number`` among that agent's words, from 1."""
 
     machine: str
@@ -138,29 +162,12 @@ class Said:
 Told: TypeAlias = Joined | Warned | Gone | Stop
 Event: TypeAlias = Told | Said
 
-# ---- as JSON ------------------------------------------------------------------------------------
 
-# Class names are the tags in files, so a renamed class is another message.
-_KINDS: Final[Mapping[str, type]] = {
-    kind.__name__: kind for union in (Order, Word, Told) for kind in get_args(union)
-}
-
-
-class MessageError(ValueError):
-    """The content is no message of this version."""
-
-
-def to_json(message: Order | Word | Told) -> dict[str, Any]:
-    """Returns a JSON object; ``kind`` says which message it is."""
-    return {"kind": type(message).__name__, **asdict(message)}
+def to_json(message: Word | Told) -> Any:
+    """Returns what the journal keeps of a message; ``kind`` says which it is."""
+    return msgspec.to_builtins(message)
 
 
 def from_json(content: Any) -> Any:
-    """Returns the message that ``to_json`` made ``content`` from. Raises MessageError."""
-    kind = _KINDS.get(content.get("kind", "")) if isinstance(content, dict) else None
-    if kind is None:
-        raise MessageError(f"{content!r} is no message")
-    values = {name: value for name, value in content.items() if name != "kind"}
-    if values.keys() != {field.name for field in fields(kind)}:
-        raise MessageError(f"{content!r} does not have the fields of {kind.__name__}")
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    """Returns the message that ``to_json`` made ``content`` from. Raises msgspec.ValidationError."""
+    return msgspec.convert(content, Word | Told)

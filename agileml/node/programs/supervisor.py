@@ -67,6 +67,14 @@ class FetchedFromStore:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeHeard:
+    """The machine itself hears that its provider takes it in ``seconds`` real ones."""
+
+    machine: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramObjective:
     step: int
     value: float
@@ -97,6 +105,7 @@ News: TypeAlias = (
     | ProgramProgress
     | NewestStored
     | FetchedFromStore
+    | NoticeHeard
     | ProgramObjective
     | WentBack
     | ProgramFinished
@@ -132,6 +141,7 @@ class SupervisorState:
     ``steps``: of the whole job, None where nobody knows; ``retries``: failures that may be tried again.
     """
 
+    program: m.ProgramDescription
     steps: int | None
     retries: int
     machines: Mapping[str, ProgramMachine] = field(default_factory=dict)
@@ -180,6 +190,10 @@ def _with_machine(state: SupervisorState, name: str, **changes: bool) -> Supervi
     return replace(state, machines={**state.machines, name: replace(state.machines[name], **changes)})
 
 
+def _prepare(state: SupervisorState, name: str) -> SentOrder:
+    return SentOrder(name, m.Prepare(state.program))
+
+
 def _end_job(
     state: SupervisorState, news: ProgramFinished | ProgramFailed
 ) -> tuple[SupervisorState, Effects]:
@@ -192,7 +206,7 @@ def _end_job(
 def _machines_joined(state: SupervisorState, event: m.Joined) -> tuple[SupervisorState, Effects]:
     new = [name for name in event.machines if name not in state.machines]
     machines = {**state.machines, **{name: ProgramMachine() for name in new}}
-    return replace(state, machines=machines), tuple(SentOrder(name, m.Prepare()) for name in new)
+    return replace(state, machines=machines), tuple(_prepare(state, name) for name in new)
 
 
 def _machines_warned(state: SupervisorState, event: m.Warned) -> tuple[SupervisorState, Effects]:
@@ -207,11 +221,22 @@ def _machines_warned(state: SupervisorState, event: m.Warned) -> tuple[Superviso
     return state, tuple(effects)
 
 
+def _machine_noticed(state: SupervisorState, name: str, said: m.Noticed) -> tuple[SupervisorState, Effects]:
+    """Has a machine leave that hears of its eviction itself; the provider's word may come later, or never."""
+    state, effects = _machines_warned(state, m.Warned((name,), said.seconds))
+    return state, (NoticeHeard(name, said.seconds), *effects)
+
+
 def _machines_gone(state: SupervisorState, event: m.Gone) -> tuple[SupervisorState, Effects]:
     machines = {name: machine for name, machine in state.machines.items() if name not in event.machines}
     active = state.active if state.active in machines else None
+    # A machine that was only cut off may come back: it is still paid for, and must not go on.
+    ends = tuple(SentOrder(name, m.ShutDown()) for name in event.machines if name in state.machines)
     state = replace(state, machines=machines, active=active)
-    return _end_job(state, ProgramFinished(state.saved)) if state.stopping and active is None else (state, ())
+    if state.stopping and active is None:
+        over, ended = _end_job(state, ProgramFinished(state.saved))
+        return over, (*ends, *ended)
+    return state, ends
 
 
 def _stop_gracefully(state: SupervisorState, event: m.Stop) -> tuple[SupervisorState, Effects]:
@@ -307,7 +332,7 @@ def _command_ended(state: SupervisorState, name: str, said: m.Ended) -> tuple[Su
         return _end_job(state, ProgramFailed(_describe_failure(state, said)))
     if state.active == name:
         return replace(state, active=None), ()
-    return state, (SentOrder(name, m.Prepare()),)
+    return state, (_prepare(state, name),)
 
 
 def _steps_done(state: SupervisorState) -> int:
@@ -354,4 +379,6 @@ _WORDS: Final[Mapping[type, Callable[[SupervisorState, str, Any], tuple[Supervis
     m.Left: _machine_left,
     # Setup or the program ended by itself, or a checkpoint could not be stored or restored.
     m.Ended: _command_ended,
+    # The machine itself hears that it is taken.
+    m.Noticed: _machine_noticed,
 }

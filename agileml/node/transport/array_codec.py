@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from agileml.node.arrays import Matrix, Rows
+from agileml.node.transport.packet_codec import Buffer, WireError
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _ROWS: Final = np.dtype("<i8")
@@ -27,10 +27,6 @@ likes.
 """
 _MOST: Final = 2**40
 """The most rows or columns, so that sizes stay far from where sums of bytes overflow."""
-
-
-class WireError(ValueError):
-    """The received bytes are not a message of this version."""
 
 
 def pack_value(value: object, arrays: list[Array]) -> bytes:

@@ -119,6 +119,10 @@ class Link(Generic[Payload]):
         self._turns, self._wait = 0, min(2 * self._wait, LONGEST_WAIT)
         return self.repeat()
 
+    def repeat_soon(self) -> None:
+        """Repeats all that is unconfirmed in the next turn: the other end is back after a silence."""
+        self._turns, self._wait = 1, 1
+
     def repeat(self) -> Packet[Payload]:
         """Returns everything unconfirmed, up to a bound."""
         return (

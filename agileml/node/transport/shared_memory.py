@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from agileml.node.transport.array_codec import Buffer, WireError
+from agileml.node.transport.packet_codec import Buffer, WireError
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import zmq
 
-from agileml.node.transport.array_codec import Buffer
 from agileml.node.transport.curve_keys import CurveAuthenticator, CurveKeys
+from agileml.node.transport.packet_codec import Buffer
 
 _IN: Final = int(zmq.POLLIN)
 

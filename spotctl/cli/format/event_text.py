@@ -125,6 +125,10 @@ def _describe_warning(state: State, entry: e.EvictionWarned) -> str:
     return f"{told} (price {format_price(now)} > bid {format_price(allocation.bid)})"
 
 
+def _describe_noticed_eviction(state: State, entry: e.EvictionNoticed) -> str:
+    return f"eviction: {_format_instances(state, [entry.instance])} itself hears that it is taken"
+
+
 def _describe_join(state: State, entry: e.MachineJoined) -> str | None:
     allocation, members = _allocation_of(state, entry.instance)
     if any(member.is_staying and not member.joined for member in members):
@@ -327,6 +331,7 @@ TELLERS: Final[Mapping[type, Callable[[State, Any], str | None]]] = {
     e.EvictionWarned: _describe_warning,
     e.MachineJoined: _describe_join,
     e.SafeToKill: _describe_safety,
+    e.EvictionNoticed: _describe_noticed_eviction,
     e.MachineGivenUp: _describe_giving_up,
     e.ControllerSilent: _describe_silence,
     e.InstancesEnded: _describe_end_of_machines,

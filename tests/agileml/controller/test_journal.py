@@ -88,7 +88,7 @@ def test_rules_are_the_modules_that_decide_and_not_those_that_carry_out(tmp_path
     shutil.copytree(Path(agileml.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     before = hash_rules(package)
     assert before == hash_rules()
-    for carries_out in ("server/process.py", "node/agent/supervisor.py"):
+    for carries_out in ("server/process.py", "role_agent.py"):
         (package / carries_out).write_text("patience = 5")
     assert hash_rules(package) == before
     (package / "controller" / "placement" / "layout.py").write_text("lag = 3")

@@ -95,7 +95,7 @@ def test_roles_are_forks_of_their_agent_at_first_and_programs_of_their_own_when_
     with running_job(tmp_path) as job:
         job.train_on("r1", "t1")
         roles = {role: job.playing(role, "t1") for role in ("agent", "worker", "server")}
-        assert [program(number) for (number,) in roles.values()] == 3 * ["agileml.node.agent.supervisor"]
+        assert [program(number) for (number,) in roles.values()] == 3 * ["agileml.role_agent"]
         job.kill_role("worker", "t1")
         while not (again := set(job.playing("worker", "t1")) - set(roles["worker"])):
             job.listen(0.05)

@@ -10,9 +10,9 @@ import pytest
 
 from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.base import Host
-from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from agileml.protocol.events import Setup
+from agileml.training_host import TrainingHost
 from tests.agileml.processes.ray_cluster import wait_until_none
 from tests.agileml.processes.ray_jobs import MF, write_small_ratings
 from tests.agileml.processes.real_jobs import QUICK
@@ -31,7 +31,7 @@ def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
     made: Host
     named = str(folder.path)  # a word of their processes' command lines that nobody else's has
     if request.param == "local":
-        made = LocalHost(folder.path)
+        made = TrainingHost(folder.path)
     else:
         from agileml.job_bundle import JobBundle
         from agileml.ray.cluster_api import living_nodes

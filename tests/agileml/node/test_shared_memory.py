@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.node.transport.array_codec import Buffer, WireError
+from agileml.node.transport.packet_codec import Buffer, WireError
 from agileml.node.transport.shared_memory import Envelope, Loan, SharedMemoryLender
 
 LONG = 2**17

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from agileml.node.agent.supervisor import deaths_in_a_row
+from agileml.role_agent import deaths_in_a_row
 
 KILLED, HUNG, FAILED = -signal.SIGKILL, None, 1
 

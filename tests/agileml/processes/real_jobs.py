@@ -17,7 +17,7 @@ from agileml.client import TrainingClient
 from agileml.data.shards import ShardReader
 from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.node.arrays import Matrix
-from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
+from agileml.node.hosts.local import HERE, MachineLocation
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
     Checkpointed,
@@ -38,6 +38,7 @@ from agileml.protocol.events import (
     StopRequested,
 )
 from agileml.protocol.telemetry import ObjectiveAt, Upward
+from agileml.training_host import TrainingHost
 from tests.agileml.processes.played import plays
 from tests.agileml.processes.segments import orphans, segments
 
@@ -87,7 +88,7 @@ class RunningJob:
         path.mkdir(exist_ok=True)
         self.folder = JobFolder.prepare(path / "job", job, source or _ratings(path), resume)
         self.setup = self.folder.read_job().setup
-        self.host = LocalHost(self.folder.path)
+        self.host = TrainingHost(self.folder.path)
         self._where = where
         self.client = TrainingClient(self.folder.path)
         self._segments = segments()

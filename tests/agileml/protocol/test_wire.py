@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from agileml.node.tier import Tier
-from agileml.node.transport.array_codec import Buffer, WireError
+from agileml.node.transport.packet_codec import Buffer, WireError
 from agileml.node.transport.reliable_link import Packet
 from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import MachineJoined

@@ -37,7 +37,7 @@ class Played:
         self.folder = JobFolder.prepare(path / "training", job, source)
         self.folder.controller_record.write_text("r1")
         self.context = zmq.Context(1)
-        endpoint = self.folder.controller_endpoint()
+        endpoint = self.folder.coordinator_endpoint()
         assert endpoint is not None
         self._listener = Listener(self.context, endpoint, None, zmq.Poller())
         self._link: Link[Control] = Link()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from agileml.client import TrainingClient
-from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Failed, Finished, SafeToKill
 from agileml.protocol.events import EvictionWarned, Stage, StopRequested
 from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt
+from agileml.training_host import TrainingHost
 from tests.agileml.processes.real_jobs import PATIENCE_S, QUICK, running_job
 
 pytestmark = pytest.mark.process
@@ -222,7 +222,7 @@ def test_a_machine_can_be_taken_away_the_moment_it_starts_and_by_another_process
         job.host.kill("t1")
         assert job.host.alive_machines() == []
         job.host.start_machine("t2", Tier.TRANSIENT, 1)
-        another = LocalHost(job.folder.path)
+        another = TrainingHost(job.folder.path)
         assert another.alive_machines() == ["t2"]
         another.kill("t2")
         assert job.host.alive_machines() == []

@@ -40,7 +40,7 @@ from agileml.protocol.events import (
     Stage,
 )
 from agileml.protocol.messages import Answer, Lacking, Missing, Outgoing, Request, Transfer, Unknown
-from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt, Upward
+from agileml.protocol.telemetry import EvictionNoticed, MachineGivenUp, ObjectiveAt, Upward
 from agileml.server.server import Server
 from agileml.worker.worker import Worker
 from tests.agileml.simulated.schedules import (
@@ -423,7 +423,11 @@ def test_every_rule_is_needed(name: str) -> None:
     dropped = EVERY_RULE[name]
     rules = {phase: tuple(rule for rule in due if rule is not dropped) for phase, due in RULES.items()}
     clock_rules = tuple(rule for rule in CLOCK_RULES if rule is not dropped)
-    assert words_of(step) >= {*get_args(Upward), *Stage} - {ObjectiveAt, MachineGivenUp}
+    assert words_of(step) >= {*get_args(Upward), *Stage} - {
+        ObjectiveAt,
+        MachineGivenUp,
+        EvictionNoticed,
+    }
     assert words_of(partial(step, rules=rules, clock_rules=clock_rules)) != words_of(step)
 
 

@@ -30,7 +30,7 @@ def test_a_job_over_tcp_trains_to_the_same_model_through_evictions_and_deaths(tm
     with running_job(tmp_path, network=True) as job:
         job.start("r1", "t1", "t2", "t3")
         job.reach_stage(Stage.TWO)
-        assert (job.folder.controller_endpoint() or "").startswith("tcp://127.0.0.1:")
+        assert (job.folder.coordinator_endpoint() or "").startswith("tcp://127.0.0.1:")
         assert not (job.folder.path / "sockets").exists()
         assert stat.S_IMODE((job.folder.path / "keys.json").stat().st_mode) == 0o600
         job.reach(job.clock + 2)

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from agileml.client import TrainingClient
 from agileml.job import JobFolder, TrainingJob
-from agileml.node.hosts.local import HERE, LocalHost, MachineLocation
+from agileml.node.hosts.local import HERE, MachineLocation
 from agileml.node.tier import Tier
 from agileml.protocol.commands import JoinedTraining, Progressed
 from agileml.protocol.events import MachineJoined
 from agileml.protocol.telemetry import Upward
+from agileml.training_host import TrainingHost
 from tests.agileml.processes.played import plays
 
 PATIENCE_S = 180.0
@@ -33,7 +34,7 @@ class MeasuredJob:
     ) -> None:
         """``where`` a machine of some name is to run."""
         self.folder = JobFolder.prepare(path / "job", job, source)
-        self.host = LocalHost(self.folder.path)
+        self.host = TrainingHost(self.folder.path)
         self._where = where
         self.client = TrainingClient(self.folder.path)
         self.heard: list[tuple[float, Upward]] = []

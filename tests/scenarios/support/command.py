@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agileml.node.agent import process_tree
-from agileml.node.programs.local_host import DiskHost
+from agileml.node.programs.local_host import ProgramHost
 from agileml.node.programs.process import VARIABLE
 from spotctl.control import entries as e
 from tests.scenarios.support.market import START, Step, owed
@@ -102,8 +102,8 @@ class CommandProduct(Product):
         (folder / "scenario.yaml").write_text(_JOB + more + (f"envs:\n{told}" if envs else ""))
 
     @property
-    def host(self) -> DiskHost:
-        return DiskHost(self.run.training_folder)
+    def host(self) -> ProgramHost:
+        return ProgramHost(self.run.training_folder)
 
     @property
     def running_on(self) -> str:

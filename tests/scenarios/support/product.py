@@ -88,6 +88,7 @@ class Product:
         self.folder = folder
         self.output = folder / "model"
         self.patience_s = PATIENCE_S
+        self.program: Sequence[str] = SPOTCTL
         self.price_options = [
             *("--trace", str(folder / "prices.csv")),
             *("--trace-start", format_instant(START)),
@@ -115,13 +116,13 @@ class Product:
         options += self.price_options
         with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("ab") as chatter:
             self._launch = subprocess.Popen(
-                [*SPOTCTL, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
+                [*self.program, "launch", job, *options], env=self._environment, stdout=out, stderr=chatter
             )
 
     def launch_at_terminal(self, *more: str, **variables: str) -> None:
         """As ``launch``, for a person who watches at a terminal; ``variables`` of the environment."""
         job = str(self.folder / "scenario.yaml")
-        command = [*SPOTCTL, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
+        command = [*self.program, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
         environment = {**self._environment, "TERM": "xterm", **variables}
         self._forget_launch()
         with (self.folder / "screen").open("ab") as screen:
@@ -136,7 +137,7 @@ class Product:
     def launch_at_shell(self, *more: str) -> None:
         """As ``launch_at_terminal``, typed at the prompt of a shell that controls its jobs."""
         job = str(self.folder / "scenario.yaml")
-        command = [*SPOTCTL, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
+        command = [*self.program, "launch", job, "--yes", "--speed", str(SPEED), *self.price_options, *more]
         shell = ["bash", "--noprofile", "--norc", "-i"]
         self._forget_launch()
         with (self.folder / "screen").open("ab") as screen:
@@ -209,7 +210,7 @@ class Product:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another command beside it, as from another terminal."""
         return subprocess.run(
-            [*SPOTCTL, *arguments],
+            [*self.program, *arguments],
             env=self._environment,
             capture_output=True,
             text=True,

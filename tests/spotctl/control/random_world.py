@@ -33,6 +33,7 @@ class Fault(StrEnum):
     RELIABLE_DIES = "a reliable machine dies"
     RELIABLE_DIE = "reliable machines die over and over"
     MACHINE_HANGS = "the training gives a machine up that lives"
+    NOTICE_HEARD = "a machine hears of its eviction, of which its provider knows nothing"
     CONTROLLER_HANGS = "the controller's machine hangs"
     SPOT_REFUSED = "acquisitions are refused for a while"
     RELIABLE_REFUSED = "the reliable machines are refused"
@@ -353,6 +354,9 @@ class RandomWorld:
             case Fault.MACHINE_HANGS:
                 for name in self._some(self._live(reliable=False)):
                     yield e.MachineGivenUp(at, name)
+            case Fault.NOTICE_HEARD:
+                for name in self._some(self._live(reliable=False)):
+                    yield e.EvictionNoticed(at, name, Instant(int(at + self._delay(30, 120))))
             case Fault.CONTROLLER_HANGS:
                 for name in self._some(self._live(reliable=True) if self._joined else ()):
                     yield e.ControllerSilent(at, name)

@@ -79,3 +79,12 @@ def test_nothing_is_executed_that_is_not_on_record() -> None:
         "no reliable machine could be had: QuotaExceeded: none left",
     )
     assert tuple(observer.seen) == ledger.read_entries()
+
+
+def test_a_request_that_was_made_again_counts_from_then() -> None:
+    """Else a second restart would have its machines run, and be evicted, before they were granted."""
+    later = Instant(START + 5000)
+    entries = (STARTED, RELIABLE_ASKED, e.ControllerDown(START, later), e.Granted(later, "r1", ("r1-1",)))
+    state = fold_entries(entries, PriceHistory())
+    assert state.allocations["r1"].requested_at == later
+    assert unexecuted_commands(entries, state) == ()

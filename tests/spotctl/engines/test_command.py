@@ -1,10 +1,9 @@
-"""A command job's training, its agent played by a file: what becomes of the program's end."""
+"""A command job's training, its agent played: what becomes of the program's end."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,12 @@ import pytest
 from agileml.node.programs import messages as m
 from agileml.node.programs.checkpoint_folder import Checkpoint
 from agileml.node.programs.checkpoint_store import CheckpointStore
-from agileml.node.programs.job_folder import CommandDescription, CommandFolder
+from agileml.node.programs.job_folder import ProgramFolder
 from spotctl.control import entries as e
 from spotctl.engines.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
 from spotctl.records.outputs import keep_checkpoint
 from spotctl.timesource import stopwatch
+from tests.agileml.processes.program_agents import LIMIT_S, PlayedAgent, described
 from tests.spotctl.build import START, terms
 
 STEPS = 3
@@ -27,7 +27,6 @@ STEPS = 3
 def ended(folder: Path, keep: Callable[[], str]) -> Iterator[CommandTraining]:
     """A training whose only machine has said that its program is done."""
     with said(folder, m.Ready(), m.Began(1, 0), m.Ended("run", 0, ""), keep=keep) as training:
-        assert training.poll(0.0)
         yield training
 
 
@@ -40,20 +39,26 @@ def said(
     clock: Callable[[], float] = stopwatch,
 ) -> Iterator[CommandTraining]:
     """A training whose only machine has said ``words``."""
-    described = CommandDescription(
-        "job", "run", "", "true", None, {}, (), str(folder / "store"), str(folder / "lock")
-    )
-    shared = CommandFolder.prepare(folder / "training", described)
-    shared.machine_folder("s1-1").mkdir()
-    lines = [json.dumps(m.to_json(word)) for word in words]
-    shared.words_file("s1-1").write_text("".join(f"{line}\n" for line in lines))
+    shared = ProgramFolder.prepare(folder / "training", described("true", folder))
     of = replace(terms(), reliable_count=0, stop=replace(terms().stop, clocks=STEPS))
     training = CommandTraining(shared, of, 600.0, 0, keep, end, clock=clock)
     try:
         training.send_command(1, e.TellJoin(START, ("s1-1",), False, 4))
+        if words:
+            _say(training, PlayedAgent(shared, "s1-1"), words)
         yield training
     finally:
         training.close()
+
+
+def _say(training: CommandTraining, agent: PlayedAgent, words: Sequence[m.Word]) -> None:
+    with closing(agent):
+        agent.say(*words)
+        until = stopwatch() + LIMIT_S
+        while not agent.is_confirmed:
+            assert stopwatch() < until
+            training.poll(0.0)
+            agent.turn()
 
 
 @pytest.mark.parametrize("output", ["", "out"])
@@ -90,7 +95,6 @@ def test_a_machine_that_hangs_is_ended_and_one_that_slept_with_everybody_is_not(
         training.poll(0.0)
 
     with said(tmp_path, m.Ready(), end=ended.append, clock=lambda: now) as training:
-        CommandFolder(tmp_path / "training").alive_file("s1-1").touch()
         look(0.0)
         look(8 * 3600.0)
         assert ended == [], "nobody was there to be heard by"

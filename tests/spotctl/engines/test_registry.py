@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from msgspec import structs
 
 from agileml.data.model_files import partition_file
 from agileml.job import JobFolder
-from agileml.node.programs import messages as m
-from agileml.node.programs.job_folder import CommandFolder
+from agileml.node.programs.checkpoint_store import CheckpointStore
+from agileml.node.programs.job_folder import ProgramFolder
 from pricing_data.model.units import Seconds
 from spotctl.engines.registry import EngineAdapter, adapt_engine, job_of
 from spotctl.engines.scoring import Scoring
@@ -24,6 +23,7 @@ from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec, LocalSpec, ModelCheckpoints, TrainingSpec
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
+from spotctl.timesource import wall_clock
 from tests.spotctl.build import terms
 from tests.spotctl.cli.story import state_after
 
@@ -96,15 +96,15 @@ def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(
 
 
 def test_a_command_is_over_since_its_program_ended_with_status_0(tmp_path: Path) -> None:
-    engine, folder = run_of(tmp_path, load_job(COMMAND)), CommandFolder(tmp_path / "training")
-    ready, ended = (json.dumps(m.to_json(word)) + "\n" for word in (m.Ready(), m.Ended("run", 0, "")))
-    failed = json.dumps(m.to_json(m.Ended("run", 1, "no"))) + "\n"
+    engine = run_of(tmp_path, load_job(COMMAND))
+    engine.prepare()
+    store = CheckpointStore(ProgramFolder(tmp_path / "training").read_description().store)
     assert engine.finished_at() is None
-    wrote(folder.words_file("s1-1"), 1000.0, ready + failed)
-    wrote(folder.words_file("s2-1"), 3000.0, ready)
-    assert engine.finished_at() is None
-    wrote(folder.words_file("s1-1"), 2000.0, ready + failed + ended)
-    assert engine.finished_at() == 2000.0
+    before = wall_clock()
+    store.record_end(None)
+    ended = engine.finished_at()
+    assert ended is not None
+    assert before <= ended <= wall_clock()
 
 
 def test_a_model_whose_input_is_gone_by_then_is_not_scored_and_the_run_ends_as_it_ended(

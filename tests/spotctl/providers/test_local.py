@@ -8,8 +8,8 @@ import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from agileml.job import JobFolder, TrainingJob
-from agileml.node.hosts.local import LocalHost
 from agileml.protocol.events import Setup
+from agileml.training_host import TrainingHost
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.errors import CapacityUnavailable
@@ -29,7 +29,7 @@ def test_machines_that_run_were_granted_whatever_the_price_is_now(tmp_path: Path
         "agileml.apps.mf:MatrixFactorization", {"rank": 2}, Setup(partitions=1, shards=2, clocks=1)
     )
     JobFolder.prepare(tmp_path / "job", job, ratings)
-    host = LocalHost(tmp_path / "job")
+    host = TrainingHost(tmp_path / "job")
     trace = scripted_trace((0, DEAR_AT_S, 1.5))
 
     def provider(after_s: int) -> LocalProvider:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from agileml.node.hosts.local import LocalHost
+from agileml.training_host import TrainingHost
 from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
@@ -37,7 +37,7 @@ def wrote(file: Path, seconds_ago: float) -> None:
 
 def seen(folder: Path) -> dict[str, int]:
     """Nominal seconds after spotctl went away."""
-    host = LocalHost(folder / "training")
+    host = TrainingHost(folder / "training")
     found = last_seen(Run(folder), host, state_after(20), absence(time.time()))
     return {name: moment - HOUR_AWAY.at for name, moment in found.items()}
 
@@ -60,7 +60,7 @@ def test_machines_that_had_ended_before_are_not_asked_for(tmp_path: Path) -> Non
     state = state_after(20)
     ended = structs.replace(state.instances["s1-3"], life=InstanceState.ENDED)
     state = structs.replace(state, instances={**state.instances, "s1-3": ended})
-    host = LocalHost(tmp_path / "training")
+    host = TrainingHost(tmp_path / "training")
     found = last_seen(Run(tmp_path), host, state, absence(time.time()))
     assert set(found) == {"r1-0", "s1-0", "s1-1", "s1-2"}
 

@@ -13,17 +13,16 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from agileml.node.hosts.nominal_time import ClockDriver
+from agileml.node.hosts.nominal_time import AgentLifetime, ClockDriver
 from agileml.node.programs import messages as m
 from agileml.node.programs.background_copy import BackgroundTask, StallTimer
 from agileml.node.programs.checkpoint_store import CheckpointStore
-from agileml.node.programs.job_folder import CommandDescription, CommandFolder
-from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
-from agileml.node.programs.local_host import DiskHost
-from agileml.node.programs.machine_agent import ProgramAgent
+from agileml.node.programs.job_folder import ProgramFolder
+from agileml.node.programs.local_host import ProgramHost
+from agileml.node.programs.machine_agent import ProgramWorkload
 from agileml.node.tier import Tier
+from tests.agileml.processes.program_agents import LIMIT_S, PlayedSupervisor, described
 
-LIMIT_S = 60.0
 SPEED = 600.0
 PROGRAM = """
 cd $SPOTCTL_CHECKPOINT_DIR
@@ -65,37 +64,34 @@ def stuck() -> Iterator[type[Stuck]]:
 
 
 class Machine:
-    """An agent whose program writes step-1 and, when it is stopped, step-2."""
+    """A machine whose program writes step-1 and, when it is stopped, step-2. Nobody is at the other end."""
 
     def __init__(self, path: Path, stalled_s: float, stalled_at_the_end_s: float) -> None:
         self.store = f"stuck://{path}/store"
-        described = CommandDescription(
-            "job", "run", "", PROGRAM, None, {}, (), self.store, str(path / "lock")
-        )
-        folder = CommandFolder.prepare(path / "training", described)
+        program = described(PROGRAM, path, self.store)
+        folder = ProgramFolder.prepare(path / "training", program)
         folder.machine_folder("s1-1").mkdir()
-        self.orders = JsonlWriter(folder.orders_file("s1-1"))
-        self.agent = ProgramAgent(folder, "s1-1", stalled_s, stalled_at_the_end_s)
-        self._said = JsonlReader(folder.words_file("s1-1"))
-        self.said: list[m.Word] = []
-        self.order(m.Prepare())
+        self._workload = ProgramWorkload(folder.path, "s1-1", stalled_s, stalled_at_the_end_s)
+        self._lifetime = AgentLifetime(folder.path, "s1-1")
+        self.said: list[m.Message] = []
+        self.order(m.Prepare(program))
         self.until(lambda: m.Ready() in self.said)
         self.order(m.Begin(1))
 
     def order(self, order: m.Order) -> None:
-        self.orders.send(m.to_json(order))
+        assert self._workload.obey_order(order) is None
 
     def until(self, true: Callable[[], bool]) -> None:
         until = time.monotonic() + LIMIT_S
         while not true():
             assert time.monotonic() < until, self.said
-            self.agent.run_turn()
-            self.said += [m.from_json(content) for _, content in self._said.receive()]
+            assert self._workload.run_turn(self._lifetime) is None
+            self.said += self._workload.outbox
+            self._workload.outbox.clear()
             time.sleep(0.01)
 
     def close(self) -> None:
-        self.orders.close()
-        self.agent.close()
+        self._workload.end()
 
     def steps(self) -> list[int]:
         return [stored.step for stored in CheckpointStore(self.store).list_complete()]
@@ -175,28 +171,22 @@ class Timed:
 
     def __init__(self, path: Path) -> None:
         program = "echo begun; while true; do printf x >> written; sleep 0.02; done"
-        described = CommandDescription(
-            "job", "run", "", program, None, {}, (), f"{path}/store", str(path / "lock")
-        )
-        self.folder = CommandFolder.prepare(path / "training", described)
+        self.folder = ProgramFolder.prepare(path / "training", described(program, path))
         self.clock = ClockDriver(self.folder.path, 0.0, SPEED)
-        self.host = DiskHost(self.folder.path)
+        self.host = ProgramHost(self.folder.path)
+        self._supervisor = PlayedSupervisor(self.folder, "s1-1")
         self.host.start_machine("s1-1", Tier.TRANSIENT, 1)
-        self._orders = JsonlWriter(self.folder.orders_file("s1-1"))
-        self._said = JsonlReader(self.folder.words_file("s1-1"))
-        self._heard: list[m.Word] = []
         self.moved = 0.0
-        self.order(m.Prepare())
+        self.order(m.Prepare(self.folder.read_description()))
         self.drive(lambda: m.Ready() in self.heard())
         self.order(m.Begin(1))
         self.drive(lambda: self.written() > 0)
 
     def order(self, order: m.Order) -> None:
-        self._orders.send(m.to_json(order))
+        self._supervisor.order("s1-1", order)
 
-    def heard(self) -> list[m.Word]:
-        self._heard += [m.from_json(content) for _, content in self._said.receive()]
-        return self._heard
+    def heard(self) -> list[m.Message]:
+        return self._supervisor.heard()
 
     def written(self) -> int:
         file = self.folder.disk_folder("s1-1") / "work" / "written"
@@ -209,6 +199,7 @@ class Timed:
             assert time.monotonic() < ends
             limit = self.moved if hold else self.moved + SPEED
             self.clock.release_until(self.moved, time.time(), limit, awaited=awaited)
+            self.heard()
             time.sleep(0.02)
             self.moved += 0.0 if hold else 0.02 * SPEED
 
@@ -217,7 +208,7 @@ class Timed:
         return lambda: time.monotonic() > until
 
     def close(self) -> None:
-        self._orders.close()
+        self._supervisor.close()
         self.host.kill_all()
         self.clock.close()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.job_folder import CommandDescription
 from agileml.node.programs.machine_disk import MachineDisk
+from agileml.node.programs.messages import ProgramDescription
 
 
 @pytest.mark.parametrize("home", ["state", "deep/state", "../state"])
@@ -21,8 +21,10 @@ def test_records_of_runs_are_not_copied_with_the_files_they_are_beside(home: str
     disk = MachineDisk(run / "training" / "disks" / "s1-1")
     disk.path.mkdir(parents=True)
     mounts = {"mounted": str(project)}
-    lock = str(run.parent / "lock")
-    disk.place_files(CommandDescription("train", "one", "", "true", str(project), mounts, (), "store", lock))
+    records = str(project / home / "jobs")
+    disk.place_files(
+        ProgramDescription("train", "one", "", "true", str(project), mounts, (), "store", records)
+    )
     for copied in (disk.work, disk.work / "mounted"):
         assert (copied / "train.py").exists()
         assert (copied / "jobs" / "data.csv").exists(), "a folder of the same name is no record"

@@ -12,13 +12,14 @@ from agileml.node.programs import messages as m
 from agileml.node.programs import supervisor as s
 
 STEPS = 50
+PROGRAM = m.ProgramDescription("job", "run", "", "true", None, {}, (), "store")
 
 
 @dataclass(slots=True)
 class Job:
     """A supervisor with the events it was told and the effects that followed."""
 
-    state: s.SupervisorState = field(default_factory=lambda: s.SupervisorState(STEPS, retries=1))
+    state: s.SupervisorState = field(default_factory=lambda: s.SupervisorState(PROGRAM, STEPS, retries=1))
     effects: list[s.Effect] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)
     events: list[m.Event] = field(default_factory=list)
@@ -52,7 +53,10 @@ def running() -> Job:
 
 def test_the_first_machine_that_is_ready_begins() -> None:
     job = Job()
-    assert job.told(m.Joined(("a", "b"))) == (s.SentOrder("a", m.Prepare()), s.SentOrder("b", m.Prepare()))
+    assert job.told(m.Joined(("a", "b"))) == (
+        s.SentOrder("a", m.Prepare(PROGRAM)),
+        s.SentOrder("b", m.Prepare(PROGRAM)),
+    )
     assert job.says("b", m.Ready()) == (s.MachineReady("b"), s.SentOrder("b", m.Begin(1)))
     assert job.says("a", m.Ready()) == (s.MachineReady("a"),)
 
@@ -65,7 +69,9 @@ def test_a_warned_machine_stops_and_the_next_one_goes_on(running: Job) -> None:
 
 
 def test_a_lost_machine_costs_what_came_after_the_newest_checkpoint(running: Job) -> None:
-    assert running.told(m.Gone(("a",))) == (s.SentOrder("b", m.Begin(2)),)
+    ended = s.SentOrder("a", m.ShutDown())  # should it only have been cut off, and come back
+    assert running.told(m.Gone(("a",))) == (ended, s.SentOrder("b", m.Begin(2)))
+    assert running.told(m.Gone(("a",))) == ()
     assert running.says("b", m.Began(2, 20)) == (s.ProgramBegun("b", 20), s.WentBack(20, 10))
 
 
@@ -109,9 +115,18 @@ def test_a_failure_is_tried_again_as_often_as_the_job_says_and_then_told(running
 def test_setup_is_tried_again_too() -> None:
     job = Job()
     job.told(m.Joined(("a",)))
-    assert job.says("a", m.Ended("setup", 1, "no network")) == (s.SentOrder("a", m.Prepare()),)
+    assert job.says("a", m.Ended("setup", 1, "no network")) == (s.SentOrder("a", m.Prepare(PROGRAM)),)
     (failed,) = job.says("a", m.Ended("setup", 1, ""))
     assert failed == s.ProgramFailed("setup failed 2 times, at last with status 1 and said nothing")
+
+
+def test_a_machine_that_hears_of_its_eviction_itself_leaves_at_once_and_its_provider_may_say_so_later(
+    running: Job,
+) -> None:
+    heard = running.says("a", m.Noticed(30.0))
+    assert heard == (s.NoticeHeard("a", 30.0), s.SentOrder("a", m.Leave(30.0)))
+    assert running.told(m.Warned(("a",), 25.0)) == ()
+    assert running.says("a", m.Left()) == (s.MachineSafeToKill("a"), s.SentOrder("b", m.Begin(2)))
 
 
 def test_a_stop_keeps_the_newest_checkpoint(running: Job) -> None:
@@ -157,7 +172,11 @@ class Agents:
 def test_whatever_happens_one_machine_runs_the_program_and_no_stored_step_is_lost(
     happenings: list[tuple[int, int, int]],
 ) -> None:
-    job, agents, names = Job(s.SupervisorState(STEPS, retries=1000)), Agents(), [f"m{n}" for n in range(4)]
+    job, agents, names = (
+        Job(s.SupervisorState(PROGRAM, STEPS, retries=1000)),
+        Agents(),
+        [f"m{n}" for n in range(4)],
+    )
     seen = 0
     for what, which, amount in happenings:
         if job.state.over:
@@ -168,7 +187,7 @@ def test_whatever_happens_one_machine_runs_the_program_and_no_stored_step_is_los
             if isinstance(effect, s.WentBack):
                 assert effect.to == min(agents.stored, STEPS - 1)
         seen = len(job.effects)
-    again = Job(s.SupervisorState(STEPS, retries=1000))
+    again = Job(s.SupervisorState(PROGRAM, STEPS, retries=1000))
     for event in job.events:
         again.take(event)
     assert (again.state, again.effects) == (job.state, job.effects), "a restart is a replay"

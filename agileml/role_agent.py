@@ -1,21 +1,18 @@
-"""Runs the agent of one machine: it starts its roles, restarts them, and ends them with itself.
+"""Runs the roles of a training on one machine: starts them, restarts them, and ends them with itself.
 
-``python -m agileml.node.agent.supervisor FOLDER MACHINE CORES LOCK [controller]``, in a process session of
-its own. Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all
-of them are gone. The agent lives by lease: without a word from the controller it ends, and so does the
-machine. Where the job has nominal time and nobody drives it, the agent also ends at the machine's bound, and
-once the driver has been away for longer than the job allows (``nominal_time.py``).
+``python -m agileml.role_agent FOLDER MACHINE CORES LOCK [controller]``, in a process session of its own.
+Every process of the machine inherits the open lock file LOCK, so the lock is free exactly when all of them
+are gone. The agent itself is ``node.agent.machine_agent``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -28,22 +25,27 @@ from agileml import roles
 from agileml.job import JobFolder
 from agileml.node.agent.crash_reports import format_give_up
 from agileml.node.agent.forked_process import FORK_IS_SAFE, ForkedProcess
-from agileml.node.hosts.nominal_time import AgentLifetime, MachineEnded, raise_ended
+from agileml.node.agent.machine_agent import (
+    COORDINATOR,
+    LEASE_OVER,
+    TAKEN,
+    MachineAgent,
+    close_context,
+    end_by_sigterm,
+    record_process_group,
+)
+from agileml.node.agent.notices import notices_of_environment
+from agileml.node.hosts.nominal_time import AgentLifetime
 from agileml.node.liveness import SilenceTimer
 from agileml.protocol.endpoints import ControlEnd
-from agileml.protocol.events import MachineLost, ServerLost, WorkerLost
+from agileml.protocol.events import EvictionWarned, MachineLost, ServerLost, WorkerLost
 from agileml.protocol.telemetry import EndMachine
+from agileml.protocol.wire import Control
 
 ROLES: Final = ("server", "worker")
 """The roles of every machine."""
-TAKEN: Final = 4
-"""The exit status of a machine that ended itself, as its provider would have, or because nobody drove the
-job.
-"""
 GAVE_UP: Final = 3
 """The exit status of a machine one of whose roles died over and over."""
-_LINK: Final = "the controller's link"
-"""The name under which the agent listens to the controller; its own role may be called "controller" too."""
 _MOST_DEATHS: Final = 5
 """After so many deaths in a row, each after a short life, the machine is given up."""
 _SHORT_LIFE_S: Final = 10.0
@@ -64,7 +66,7 @@ class _Role:
     """The other end of its standard input."""
 
 
-class RoleAgent:
+class RoleWorkload:
     """Starts and watches the roles of one machine.
 
     ``inherited_files``: open files that all processes of the machine inherit. ``logs``: roles' output goes
@@ -78,11 +80,14 @@ class RoleAgent:
         machine: str,
         cores: int,
         plays: tuple[str, ...],
+        poller: zmq.Poller,
+        silence: SilenceTimer,
         inherited_files: tuple[int, ...] = (),
         *,
         logs: bool,
         forks: bool = False,
     ) -> None:
+        self.outbox: deque[Control] = deque()
         self._folder = folder
         self._machine = machine
         self._cores = cores
@@ -92,57 +97,37 @@ class RoleAgent:
         if forks:
             roles.preload_roles()
         self._gave_up = False
-        self._lifetime = AgentLifetime(folder.path, machine)
         self._timing = folder.read_job().timing
-        self._poller = zmq.Poller()
-        self._silence = SilenceTimer(time.monotonic(), 2 * self._timing.repeat_s, (_LINK,))
+        self._poller = poller
+        self._silence = silence
         self._roles = {role: self._start_role(role, incarnation=1, deaths=0) for role in plays}
         self._forks = False  # from now on there will be threads
-        self._context = zmq.Context(1)
-        self._control = ControlEnd(self._context, folder, f"agent/{machine}", self._timing.repeat_s)
-        self._poller.register(self._control.socket, zmq.POLLIN)
 
-    def run(self) -> int:
-        """Runs until the controller ends it, is gone or silent for a lease, or the machine's time is up.
+    @property
+    def has_controller(self) -> bool:
+        """Whether the elasticity controller runs on this machine."""
+        return "controller" in self._roles
 
-        Returns an exit status: ``GAVE_UP`` where a role died over and over.
-        """
-        status = None
-        while status is None:
-            self._control.flush()
-            self._poller.poll(self._lifetime.limit_wait_ms(self._control.wait_ms()))
-            awake_at = time.monotonic()
-            self._silence.wake_up(awake_at)
-            words = tuple(self._control.receive())
-            self._control.confirm()
-            if self._control.heard_at >= awake_at:
-                self._silence.mark_heard(_LINK)
-            if any(isinstance(word, EndMachine) for word in words) and "controller" not in self._roles:
-                status = GAVE_UP if self._gave_up else 0
-            # The job is over, or its controller is gone for good: nobody needs this machine.
-            elif self._silence.silent_s(_LINK) > self._timing.lease_s:
-                self._folder.remove_sockets()
-                status = 1
-            elif self._lifetime.is_over():
-                self._control.queue_message(MachineLost(self._machine))
-                status = TAKEN
-            else:
-                status = self._watch_roles()
-        self.end_roles()
-        self._control.flush(at_once=True)
-        # The last word, such as that the machine is lost, may still be in the socket.
-        self._context.destroy(linger=100)
-        if status == TAKEN and "controller" in self._roles:
-            self._folder.remove_sockets()  # nobody listens there any more
-        return status
+    def obey_order(self, order: Control) -> int | None:
+        if isinstance(order, EndMachine) and not self.has_controller:
+            return GAVE_UP if self._gave_up else 0
+        return None
 
-    def end_roles(self) -> None:
-        """Ends all roles, and records when that was."""
+    def wait_ms(self, wait_ms: int) -> int:
+        return wait_ms  # the other ends of its roles wake the agent
+
+    def outlives_lease(self) -> bool:
+        """Returns False: the job is over or its controller gone for good, and nobody needs the machine."""
+        return False
+
+    def mark_taken(self) -> None:
+        self.outbox.append(MachineLost(self._machine))
+
+    def end(self) -> None:
         for role in self._roles.values():
             self._end_role(role)
-        self._lifetime.record_end()
 
-    def _watch_roles(self) -> int | None:
+    def run_turn(self, lifetime: AgentLifetime) -> int | None:
         """Restarts what died. Returns an exit status when the machine is to end."""
         for name, role in tuple(self._roles.items()):
             self._read_pulse(name, role)
@@ -164,7 +149,7 @@ class RoleAgent:
             # The controller is not told of its own deaths: its journal brings it back.
             if name != "controller":
                 lost = ServerLost if name == "server" else WorkerLost
-                self._control.queue_message(lost(self._machine, role.incarnation))
+                self.outbox.append(lost(self._machine, role.incarnation))
             self._roles[name] = self._start_role(name, role.incarnation + 1, deaths)
         return None
 
@@ -178,7 +163,7 @@ class RoleAgent:
         for name in self._roles.keys() - {"controller"}:
             self._end_role(self._roles.pop(name))
         self._gave_up = True
-        self._control.queue_message(MachineLost(self._machine))
+        self.outbox.append(MachineLost(self._machine))
 
     def _end_role(self, role: _Role) -> None:
         """Ends a role. Harmless when repeated, or when it ended by itself."""
@@ -229,19 +214,60 @@ def deaths_in_a_row(before: int, lived_s: float, code: int | None) -> int:
     return before + 1 if short else 1
 
 
+class RoleAgent:
+    """The agent of a training's machine, whose roles are started. See ``RoleWorkload`` for the arguments."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        machine: str,
+        cores: int,
+        plays: tuple[str, ...] = ROLES,
+        inherited_files: tuple[int, ...] = (),
+        *,
+        logs: bool,
+        forks: bool = False,
+    ) -> None:
+        self._folder = folder
+        timing, poller = folder.read_job().timing, zmq.Poller()
+        silence = SilenceTimer(time.monotonic(), 2 * timing.repeat_s, (COORDINATOR,))
+        lifetime = AgentLifetime(folder.path, machine)
+        # Before ZeroMQ starts its threads: the roles are forks of this process.
+        self._workload = RoleWorkload(
+            folder, machine, cores, plays, poller, silence, inherited_files, logs=logs, forks=forks
+        )
+        self._context = zmq.Context(1)
+        self._agent = MachineAgent(
+            self._workload,
+            ControlEnd(self._context, folder, f"agent/{machine}", timing.repeat_s),
+            lifetime,
+            poller,
+            silence,
+            timing.lease_s,
+            notices_of_environment(),
+            lambda seconds: EvictionWarned((machine,), seconds),
+        )
+
+    def run(self) -> int:
+        """Runs until the controller ends it, is gone or silent for a lease, or the machine's time is up.
+
+        Returns an exit status: ``GAVE_UP`` where a role died over and over.
+        """
+        leads = self._workload.has_controller
+        status = self._agent.run()
+        close_context(self._context)
+        if status == LEASE_OVER or (status == TAKEN and leads):
+            self._folder.remove_sockets()  # nobody listens there any more
+        return status
+
+
 def main(folder: str, machine: str, cores: str, lock: str, *more: str) -> int:
     job = JobFolder(Path(folder))
-    group = job.machine_folder(machine) / "group"
-    group.with_suffix(".part").write_text(str(os.getpgrp()))
-    group.with_suffix(".part").replace(group)  # a host that kills the machine reads a complete file or none
+    record_process_group(job.machine_folder(machine))
     plays, inherited = (*ROLES, *more), (int(lock),)
     agent = RoleAgent(job, machine, int(cores), plays, inherited, logs=True, forks=FORK_IS_SAFE)
-    signal.signal(signal.SIGTERM, raise_ended)
-    try:
-        return agent.run()
-    except MachineEnded:
-        agent.end_roles()
-        return TAKEN
+    end_by_sigterm()
+    return agent.run()
 
 
 if __name__ == "__main__":
