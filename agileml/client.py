@@ -14,8 +14,9 @@ from typing import Final
 import zmq
 
 from agileml.controller.links import CLIENT
-from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint
+from agileml.data.checkpoint_store import newest_checkpoint
 from agileml.job import JobFolder
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.liveness import SilenceTimer
 from agileml.node.tier import Tier
 from agileml.node.transport.reliable_link import Link

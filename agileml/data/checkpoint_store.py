@@ -11,30 +11,23 @@ when a checkpoint is due, or which one is the newest of a running job: that is f
 from __future__ import annotations
 
 import glob
-import json
 import re
 import secrets
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix
+from agileml.node.checkpoint_store import CheckpointError, ManifestStore, parse_json
 from agileml.protocol.events import Setup
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _RUN: Final = re.compile(r"[0-9a-f]{8}")
-
-
-class CheckpointError(Exception):
-    """A checkpoint cannot be read or written where it should be. The message says what is there and what to
-    do.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +51,18 @@ class CompleteCheckpoint:
 
 
 def write_partition(folder: str, partition: int, values: Matrix) -> None:
-    """Writes a partition. An incomplete file is removed: else a later attempt would have no room on a full
-    disk.
-    """
-    files, path = _open_place(folder)
-    files.makedirs(path, exist_ok=True)
-    file = _partition_path(path, partition)
-    try:
-        with files.open(file, "wb") as out:
-            np.savez(out, values=values)
-    except Exception:  # file systems have error types of their own
-        with suppress(Exception):
-            files.rm_file(file)
-        raise
+    """Writes a partition into the checkpoint ``folder``. Raises what its file system raises."""
+    store, name = _split_folder(folder)
+    with store.open_for_writing(name, _partition_file(partition)) as out:
+        np.savez(out, values=values)
 
 
 def read_partition(folder: str, partition: int) -> Matrix:
     """Reads a partition. Raises CheckpointError where it is missing or not what was written."""
-    files, path = _open_place(folder)
     try:
+        store, name = _split_folder(folder)
         with (
-            files.open(_partition_path(path, partition), "rb") as source,
+            store.open_for_reading(name, _partition_file(partition)) as source,
             np.load(source, allow_pickle=False) as arrays,
         ):
             values: Matrix = arrays["values"]
@@ -88,35 +72,29 @@ def read_partition(folder: str, partition: int) -> Matrix:
 
 
 def seal_checkpoint(folder: str, manifest: Manifest) -> None:
-    """Makes the folder a checkpoint, all at once."""
-    files, path = _open_place(folder)
-    unfinished = f"{path}/{_MANIFEST}.part"
-    files.pipe_file(unfinished, json.dumps(asdict(manifest)).encode())
-    # Renamed into place, so that no reader ever sees half of a manifest.
-    files.mv(unfinished, f"{path}/{_MANIFEST}")
+    """Makes the folder a checkpoint, all at once. Raises CheckpointError."""
+    store, name = _split_folder(folder)
+    store.seal(name, asdict(manifest))
 
 
 def drop_older(folder: str, attempt: int) -> None:
-    """Removes what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``."""
-    files, path = _open_place(folder)
-    files.invalidate_cache()
-    for entry in files.ls(path.rsplit("/", 1)[0], detail=False):
-        number = entry.rstrip("/").rsplit("-", 1)[-1]
+    """Removes what this job wrote in attempts before ``attempt``, whose checkpoint is in ``folder``.
+
+    Raises CheckpointError.
+    """
+    store, _ = _split_folder(folder)
+    for name in store.list_names():
+        number = name.rsplit("-", 1)[-1]
         if number.isdigit() and int(number) < attempt:
-            files.rm(entry, recursive=True)
+            store.remove(name)
 
 
 def remove_checkpoints(place: str) -> None:
     """Removes what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
-    files, path = _open_place(_absolute_place(place))
-    try:
-        files.invalidate_cache()
-        entries = files.ls(path, detail=False) if files.exists(path) else []
-        for entry in entries:
-            if _RUN.fullmatch(entry.rstrip("/").rsplit("/", 1)[-1]):
-                files.rm(entry, recursive=True)
-    except Exception as error:  # file systems have error types of their own
-        raise CheckpointError(f"checkpoints in {place} cannot be removed: {_format_error(error)}") from error
+    store = ManifestStore(_absolute_place(place))
+    for name in store.list_names():
+        if _RUN.fullmatch(name):
+            store.remove(name)
 
 
 def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
@@ -124,17 +102,15 @@ def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
 
     Raises CheckpointError where the place cannot be read.
     """
-    try:
-        files, path = _open_place(place)
-        files.invalidate_cache()
+    store = ManifestStore(place)
+    with store.wrap_errors("read"):
+        store.files.invalidate_cache()
         found = [
-            CompleteCheckpoint(_format_location(files, name[: -len(_MANIFEST) - 1]), manifest)
+            CompleteCheckpoint(_format_location(store, name[: -len(_MANIFEST) - 1]), manifest)
             for depth in ("", "*/", "*/*/")
-            for name in files.glob(f"{glob.escape(path)}/{depth}{_MANIFEST}")
-            if (manifest := _parse_manifest(files.cat_file(name))) is not None
+            for name in store.files.glob(f"{glob.escape(store.root)}/{depth}{_MANIFEST}")
+            if (manifest := _parse_manifest(store.files.cat_file(name))) is not None
         ]
-    except Exception as error:  # file systems have error types of their own
-        raise CheckpointError(f"checkpoints in {place} cannot be read: {_format_error(error)}") from error
     return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
 
 
@@ -182,12 +158,10 @@ def restart_setup(setup: Setup) -> Setup:
 
 def _own_folder(place: str) -> str:
     folder = f"{_absolute_place(place).rstrip('/')}/{secrets.token_hex(4)}"
-    try:
-        files, path = _open_place(folder)
-        files.makedirs(path, exist_ok=True)
-    except Exception as error:  # file systems have error types of their own
-        raise CheckpointError(f"checkpoints cannot be kept at {place}: {_format_error(error)}") from error
-    if not _is_local(files) and glob.has_magic(path):  # fsspec moves and removes what would match
+    store = ManifestStore(folder)
+    with store.wrap_errors("made"):
+        store.make_folder(store.root)
+    if not store.is_local and glob.has_magic(store.root):  # fsspec moves and removes what would match
         raise CheckpointError(f"checkpoints cannot be kept at {place}: name a place without *, ? and [")
     return folder
 
@@ -197,33 +171,26 @@ def _absolute_place(place: str) -> str:
     return place if "://" in place else str(Path(place).resolve())
 
 
-def _open_place(place: str) -> tuple[Any, str]:
-    """Returns fsspec's file system, and the path there."""
-    from fsspec.core import url_to_fs  # late: few processes come here
-
-    files, path = url_to_fs(place)
-    return files, path.rstrip("/")
+def _split_folder(folder: str) -> tuple[ManifestStore, str]:
+    """Returns the store that a checkpoint's folder is in, and its name there."""
+    place, _, name = folder.rpartition("/")
+    return ManifestStore(place), name
 
 
-def _format_location(files: Any, path: str) -> str:
+def _format_location(store: ManifestStore, path: str) -> str:
     """Returns a local path as it is, and else a URL: the name under which it was written."""
-    return path if _is_local(files) else str(files.unstrip_protocol(path))
+    return path if store.is_local else str(store.files.unstrip_protocol(path))
 
 
-def _is_local(files: Any) -> bool:
-    return "file" in files.protocol
-
-
-def _partition_path(path: str, partition: int) -> str:
-    return f"{path}/partition-{partition:05}.npz"
+def _partition_file(partition: int) -> str:
+    return f"partition-{partition:05}.npz"
 
 
 def _parse_manifest(content: bytes) -> Manifest | None:
     """Parses a manifest. None for what is none of this format: then the folder is no checkpoint of ours."""
     try:
-        data: dict[str, Any] = json.loads(content)
-        manifest = Manifest(**data)
-    except (ValueError, TypeError):
+        manifest = Manifest(**parse_json(content))
+    except TypeError:
         return None
     return manifest if manifest.format == _FORMAT else None
 

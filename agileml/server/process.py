@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 import zmq
 
-from agileml.data.checkpoint_store import CheckpointError, read_partition
+from agileml.data.checkpoint_store import read_partition
 from agileml.data.model_files import partition_file
 from agileml.job import JobFolder
 from agileml.node.agent.watchdog import Activities
 from agileml.node.arrays import Matrix, Rows
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.protocol.commands import (
     Advance,
     BackUp,

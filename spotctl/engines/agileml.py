@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, assert_never
 
 from agileml.client import TrainingClient
 from agileml.controller.stopping import ConvergenceCheck
-from agileml.data.checkpoint_store import CheckpointError
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.tier import Tier
 from agileml.protocol import commands as c
 from agileml.protocol import events as a

@@ -8,13 +8,14 @@ from typing import Final, Protocol
 
 from agileml.api import ApplicationError, ApplicationFault
 from agileml.client import TrainingClient
-from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint, remove_checkpoints
+from agileml.data.checkpoint_store import newest_checkpoint, remove_checkpoints
 from agileml.data.model_files import partition_file
 from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.model_shape import Shape
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
-from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError, WorkEnd
+from agileml.node.programs.checkpoint_store import CheckpointStore, WorkEnd
 from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.local_host import ProgramHost
 from agileml.protocol.events import Setup
@@ -283,7 +284,7 @@ class _Command:
         """Raises UsageError where the store cannot be read."""
         try:
             return CheckpointStore(self._checkpoint_store).read_end()
-        except StoreError as error:
+        except CheckpointError as error:
             raise JobError("checkpoint.store", str(error)) from error
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:

@@ -101,7 +101,8 @@ def _check_model_checkpoints(spec: JobSpec) -> None:
     """Checks that they can be written, and read where the job is to resume from them."""
     if spec.checkpoint is None:
         return
-    from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint
+    from agileml.data.checkpoint_store import newest_checkpoint
+    from agileml.node.checkpoint_store import CheckpointError
 
     place = place_of(spec)
     try:
@@ -127,7 +128,8 @@ def _check_command(settings: Settings, _: RunSpec) -> None:
     if command is None or settings.world is not WorldKind.LOCAL:
         return
     from agileml.node.agent import process_tree
-    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
+    from agileml.node.checkpoint_store import CheckpointError
+    from agileml.node.programs.checkpoint_store import CheckpointStore
 
     if not process_tree.is_supported():
         raise JobError("engine", "command needs Linux here: its /proc tells what belongs to a machine")
@@ -135,7 +137,7 @@ def _check_command(settings: Settings, _: RunSpec) -> None:
     if command.checkpoint.store is not None:
         try:
             CheckpointStore(command.checkpoint.store).check_writable()
-        except StoreError as error:
+        except CheckpointError as error:
             raise JobError("checkpoint.store", str(error)) from error
     if spec.output:
         check_output(spec.output)

@@ -110,12 +110,13 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
     read any
     more.
     """
-    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
+    from agileml.node.checkpoint_store import CheckpointError
+    from agileml.node.programs.checkpoint_store import CheckpointStore
 
     try:
         store = CheckpointStore(location)
         stored = next(iter(store.list_complete()), None)
-    except StoreError as error:
+    except CheckpointError as error:
         raise OutputNotStored(
             f"the program has ended, but its checkpoints cannot be found: {error}"
         ) from error

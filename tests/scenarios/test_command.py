@@ -187,8 +187,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_loses_nothing_that_was_whole(small_disk: Path, tmp_path: Path) -> None:
     """The store fills up after the first checkpoints; the job says so, and what was whole still is."""
+    from agileml.node.checkpoint_store import CheckpointError
     from agileml.node.programs.checkpoint_folder import Checkpoint
-    from agileml.node.programs.checkpoint_store import CheckpointStore, StoreError
+    from agileml.node.programs.checkpoint_store import CheckpointStore
 
     store = CheckpointStore(str(small_disk / "store"))
     good = tmp_path / "step-1"
@@ -196,7 +197,7 @@ def test_a_full_disk_loses_nothing_that_was_whole(small_disk: Path, tmp_path: Pa
     store.publish(Checkpoint(1, good))
     large = tmp_path / "step-2"
     large.write_bytes(b"2" * 60_000)
-    with pytest.raises(StoreError, match="No space left on device"):
+    with pytest.raises(CheckpointError, match="No space left on device"):
         store.publish(Checkpoint(2, large))
     assert [stored.step for stored in store.list_complete()] == [1]
     large.write_bytes(b"2" * 8_000)

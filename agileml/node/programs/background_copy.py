@@ -17,8 +17,11 @@ _LONGEST_TURN_S: Final = 2.0
 _TASK: Final = "the task"
 
 
-class Abandoned(Exception):
-    """Nobody waits for this work any more, and nothing is to come of it."""
+class Abandoned(BaseException):
+    """Nobody waits for this work any more, and nothing is to come of it.
+
+    No error, so that it passes through code that handles errors.
+    """
 
 
 class BackgroundTask(Generic[T]):

@@ -31,12 +31,13 @@ from agileml.node.agent.machine_agent import (
 )
 from agileml.node.agent.notices import notices_of_environment
 from agileml.node.agent.watchdog import Stall, StallLog
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.hosts.nominal_time import AgentLifetime
 from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
 from agileml.node.programs.background_copy import BackgroundTask, NoteProgress, StallTimer
 from agileml.node.programs.checkpoint_folder import Checkpoint
-from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint, StoreError
+from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint
 from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.machine_disk import MachineDisk, ProgressFile
 from agileml.node.programs.process import ProgramProcess
@@ -271,14 +272,14 @@ class ProgramWorkload:
                 return here, stored, False
             try:
                 return self._store.restore(stored, self._disk.checkpoints, goes_on), stored, True
-            except StoreError as error:
+            except CheckpointError as error:
                 self._log_note(f"{error}; falling back on an older one")
         return here, None, False
 
     def _checkpoint_fetched(self, task: BackgroundTask[Any]) -> None:
         try:
             checkpoint, stored, fetched = task.result()
-        except (StoreError, OSError) as error:
+        except (CheckpointError, OSError) as error:
             if self._phase is AgentPhase.RESTORING:
                 self._report_failure("restoring a checkpoint", 1, str(error))
             return
@@ -359,7 +360,7 @@ class ProgramWorkload:
     def _end_recorded(self, task: BackgroundTask[Any]) -> None:
         try:
             task.result()
-        except (StoreError, OSError) as error:
+        except (CheckpointError, OSError) as error:
             self._log_note(f"the end of the program is not on record: {error}")
         self._phase = AgentPhase.WAITING
         self._send_word(m.Ended("run", 0, ""))
@@ -403,7 +404,7 @@ class ProgramWorkload:
     def _checkpoint_published(self, task: BackgroundTask[Any], checkpoint: Checkpoint, began: float) -> None:
         try:
             stored: StoredCheckpoint = task.result()
-        except (StoreError, OSError) as error:
+        except (CheckpointError, OSError) as error:
             if checkpoint.path.exists():  # else its program removed it for a newer one
                 self._refusal = f"step-{checkpoint.step} was not stored: {error}"
                 self._log_note(f"{self._refusal}; it is tried again")

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from agileml.client import TrainingClient
+from agileml.node.agent.notices import NOTICE_FILE_VARIABLE
 from agileml.node.tier import Tier
-from agileml.protocol.commands import Failed, Finished, SafeToKill
-from agileml.protocol.events import EvictionWarned, Stage, StopRequested
-from agileml.protocol.telemetry import MachineGivenUp, ObjectiveAt
+from agileml.protocol.commands import Failed, Finished, JoinedTraining, SafeToKill
+from agileml.protocol.events import EvictionWarned, MachineReleased, Stage, StopRequested
+from agileml.protocol.telemetry import EvictionNoticed, MachineGivenUp, ObjectiveAt
 from agileml.training_host import TrainingHost
 from tests.agileml.processes.real_jobs import PATIENCE_S, QUICK, running_job
 
@@ -151,6 +152,26 @@ def test_a_hanging_machine_is_lost_and_ends_when_it_wakes(tmp_path: Path) -> Non
         job.host.thaw("t1")
         while job.host.is_alive("t1"):
             job.listen(0.1)
+        job.stop()
+        job.check_result()
+        job.check_nothing_left()
+
+
+def test_a_machine_that_hears_of_its_eviction_itself_leaves_before_anybody_else_knows(tmp_path: Path) -> None:
+    with running_job(tmp_path) as job:
+        job.start("r1")
+        notice = tmp_path / "notice"
+        another = TrainingHost(job.folder.path, {NOTICE_FILE_VARIABLE: str(notice)})
+        another.start_machine("t1", Tier.TRANSIENT, 1)
+        job.announce("t1")
+        job.wait(lambda said: said == JoinedTraining("t1"))
+        notice.write_text("30")
+        job.wait(lambda said: said == EvictionNoticed("t1", 30.0))
+        job.wait(lambda said: said == SafeToKill("t1"))
+        job.client.send_events(EvictionWarned(("t1",), 25.0))  # as its provider has it, too late to matter
+        another.kill("t1")
+        job.client.send_events(MachineReleased("t1"))
+        job.reach(job.clock + 2)
         job.stop()
         job.check_result()
         job.check_nothing_left()

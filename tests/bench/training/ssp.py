@@ -21,11 +21,12 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from agileml.apps.mlr import LogisticRegression
-from agileml.data.checkpoint_store import CheckpointError, read_partition
+from agileml.data.checkpoint_store import read_partition
 from agileml.data.sharding import cut_input
 from agileml.data.shards import ShardReader
 from agileml.job import Timing, TrainingJob
 from agileml.node.arrays import Matrix
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.protocol.commands import Checkpointed
 from agileml.protocol.events import Setup
 from tests.agileml.processes.real_jobs import serial

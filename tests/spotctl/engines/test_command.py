@@ -76,8 +76,7 @@ def test_the_end_of_the_program_says_where_its_newest_checkpoint_is(tmp_path: Pa
 def test_a_store_that_is_gone_by_the_end_fails_the_job_and_keeps_no_bill_open(tmp_path: Path) -> None:
     """Else whoever goes on finds the program done and the store gone, again and again."""
     place = tmp_path / "store"
-    (place / "manifests").mkdir(parents=True)
-    (place / "manifests" / "000000000000003.json").mkdir()  # which cannot be read
+    (place / "000000000000003-ab" / "manifest.json").mkdir(parents=True)  # which cannot be read
     with ended(tmp_path, lambda: keep_checkpoint(str(place), "", "r1")) as training:
         last = training.take_facts(START)[-1]
     assert isinstance(last, e.TrainingFailed)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
-from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, StoredCheckpoint, StoreError
+from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, StoredCheckpoint
 
 
 def written(folder: Path, step: int, text: str = "weights") -> Checkpoint:
@@ -59,13 +60,13 @@ def test_the_newest_two_are_kept(place: str, program: Path) -> None:
     for step in (9, 10, 100, 101):
         store.publish(written(program, step))
     assert steps(store) == [101, 100]
-    assert len(list(Path(place, "data").iterdir())) == KEPT
+    assert len(list(Path(place).iterdir())) == KEPT
 
 
 def test_data_without_a_manifest_is_not_used_and_goes(place: str, program: Path) -> None:
     store = CheckpointStore(place)
     store.publish(written(program, 1))
-    cut_off = Path(place, "data", "2-abcd", "files")
+    cut_off = Path(place, "000000000000002-abcd", "files")
     cut_off.mkdir(parents=True)
     (cut_off / "model").write_text("half")
     assert steps(store) == [1]
@@ -77,7 +78,7 @@ def test_a_manifest_that_was_cut_off_is_none(place: str, program: Path) -> None:
     store = CheckpointStore(place)
     store.publish(written(program, 1))
     store.publish(written(program, 2))
-    (manifest,) = Path(place, "manifests").glob("*2.json")
+    (manifest,) = Path(place).glob("*2-*/manifest.json")
     for length in range(len(manifest.read_bytes())):
         manifest.write_bytes(manifest.read_bytes()[:length])
         assert steps(store) == [1]
@@ -87,15 +88,15 @@ def test_a_checkpoint_that_lacks_a_file_is_not_whole(place: str, program: Path) 
     store = CheckpointStore(place)
     store.publish(written(program, 1))
     store.publish(written(program, 2))
-    next(Path(place, "data").glob("2-*/files/model")).unlink()
+    next(Path(place).glob("*2-*/files/model")).unlink()
     assert steps(store) == [1]
 
 
 def test_damage_is_noticed_and_nothing_appears(place: str, program: Path, tmp_path: Path) -> None:
     store = CheckpointStore(place)
     store.publish(written(program, 2))
-    next(Path(place, "data").glob("2-*/files/model")).write_text("Weights 2")
-    with pytest.raises(StoreError, match="step-2 is damaged: model"):
+    next(Path(place).glob("*2-*/files/model")).write_text("Weights 2")
+    with pytest.raises(CheckpointError, match="step-2 is damaged: model"):
         store.restore(one(store), tmp_path)
     assert not (tmp_path / "step-2").exists()
 
@@ -103,20 +104,20 @@ def test_damage_is_noticed_and_nothing_appears(place: str, program: Path, tmp_pa
 def test_a_manifest_cannot_name_files_outside_of_its_checkpoint(place: str, program: Path) -> None:
     store = CheckpointStore(place)
     store.publish(written(program, 2))
-    (manifest,) = Path(place, "manifests").glob("*.json")
+    (manifest,) = Path(place).glob("*/manifest.json")
     content = json.loads(manifest.read_text())
     content["files"][0]["path"] = "../../../escaped"
     manifest.write_text(json.dumps(content))
-    with pytest.raises(StoreError, match="outside of its checkpoint"):
+    with pytest.raises(CheckpointError, match="outside of its checkpoint"):
         one(store)
 
 
 def test_a_store_that_refuses_says_what_it_refused(tmp_path: Path, program: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     store = CheckpointStore(str(tmp_path / "file" / "below"))
-    with pytest.raises(StoreError, match="could not be written to: NotADirectoryError"):
+    with pytest.raises(CheckpointError, match="could not be written to: NotADirectoryError"):
         store.check_writable()
-    with pytest.raises(StoreError, match="could not be given step-1"):
+    with pytest.raises(CheckpointError, match="could not be given step-1"):
         store.publish(written(program, 1))
 
 
@@ -128,7 +129,7 @@ def test_a_checkpoint_that_is_gone_is_not_the_stores_fault(place: str, program: 
 def test_a_pipe_is_refused_whose_end_would_be_waited_for_for_ever(place: str, program: Path) -> None:
     checkpoint = written(program, 3)
     os.mkfifo(checkpoint.path / "to the monitor")
-    with pytest.raises(StoreError, match="to the monitor is a pipe, a socket or a device"):
+    with pytest.raises(CheckpointError, match="to the monitor is a pipe, a socket or a device"):
         CheckpointStore(place).publish(checkpoint)
     assert steps(CheckpointStore(place)) == []
 
@@ -139,6 +140,19 @@ def test_only_renamed_checkpoints_are_whole(program: Path) -> None:
     assert newest_checkpoint(program) is None
     found = [written(program, step) for step in (12, 9)]
     assert newest_checkpoint(program) == found[0]
+
+
+def test_the_end_of_the_work_is_on_record_and_no_checkpoint(place: str, program: Path) -> None:
+    store = CheckpointStore(place)
+    assert store.read_end() is None
+    store.publish(written(program, 1))
+    store.record_end(40)
+    store.publish(written(program, 2))
+    end = CheckpointStore(place).read_end()
+    assert end is not None
+    assert (end.steps, steps(store)) == (40, [2, 1])
+    Path(place, "ended.json").write_text('{"at":')
+    assert store.read_end() is None, "it was cut off"
 
 
 @pytest.fixture
@@ -165,5 +179,5 @@ def test_a_bucket_is_as_good_as_a_folder(bucket: str, program: Path, tmp_path: P
     assert steps(CheckpointStore(store.location)) == [3, 2]
     restored = store.restore(one(store), tmp_path)
     assert (restored.path / "model").read_text() == "weights 3"
-    with pytest.raises(StoreError, match=r"s3://elsewhere.*could not be written to"):
+    with pytest.raises(CheckpointError, match=r"s3://elsewhere.*could not be written to"):
         CheckpointStore("s3://elsewhere/x").check_writable()

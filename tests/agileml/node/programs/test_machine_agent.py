@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from agileml.node.agent.notices import NOTICE_FILE_VARIABLE
 from agileml.node.hosts.nominal_time import AgentLifetime, ClockDriver
 from agileml.node.programs import messages as m
 from agileml.node.programs.background_copy import BackgroundTask, StallTimer
@@ -227,6 +228,28 @@ def test_a_program_stands_still_while_nominal_time_is_held(tmp_path: Path) -> No
         machine.drive(machine.for_s(0.6), hold=True)
         machine.order(m.Leave(20.0))
         machine.drive(lambda: m.Left() in machine.heard(), hold=True)
+
+
+def test_a_machine_says_that_it_heard_of_its_eviction_and_an_unclaimed_one_is_ended(tmp_path: Path) -> None:
+    folder = ProgramFolder.prepare(tmp_path / "training", described("sleep 60", tmp_path))
+    notice = tmp_path / "notice"
+    host = ProgramHost(folder.path, {NOTICE_FILE_VARIABLE: str(notice)})
+    supervisor = PlayedSupervisor(folder, "s1-1")
+    host.start_machine("s1-1", Tier.TRANSIENT, 1)
+    try:
+        notice.write_text("120")
+        until = time.monotonic() + LIMIT_S
+        while m.Noticed(120.0) not in supervisor.heard():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        supervisor.order("s1-1", m.ShutDown())
+        while host.is_alive("s1-1"):
+            assert time.monotonic() < until
+            supervisor.heard()
+            time.sleep(0.02)
+    finally:
+        supervisor.close()
+        host.kill_all()
 
 
 def test_a_program_goes_on_when_the_driver_dies_that_held_its_time(tmp_path: Path) -> None:
