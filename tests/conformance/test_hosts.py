@@ -10,9 +10,12 @@ import pytest
 
 from agileml.job import JobFolder, TrainingJob
 from agileml.node.hosts.base import Host
+from agileml.node.programs.job_folder import ProgramFolder
+from agileml.node.programs.local_host import ProgramHost
 from agileml.node.tier import Tier
 from agileml.protocol.events import Setup
 from agileml.training_host import TrainingHost
+from tests.agileml.processes.program_agents import described
 from tests.agileml.processes.ray_cluster import wait_until_none
 from tests.agileml.processes.ray_jobs import MF, write_small_ratings
 from tests.agileml.processes.real_jobs import QUICK
@@ -26,12 +29,20 @@ def folder(tmp_path: Path) -> JobFolder:
     return JobFolder.prepare(tmp_path / "job", job, write_small_ratings(tmp_path))
 
 
-@pytest.fixture(params=["local", "ray"])
+def _program_folder(path: Path) -> Path:
+    """A command job that machines are not ordered to run: nobody listens where its supervisor would."""
+    return ProgramFolder.prepare(path, described("true", path)).path
+
+
+@pytest.fixture(params=["training", "program", "ray"])
 def host(request: pytest.FixtureRequest, folder: JobFolder) -> Iterator[Host]:
     made: Host
     named = str(folder.path)  # a word of their processes' command lines that nobody else's has
-    if request.param == "local":
+    if request.param == "training":
         made = TrainingHost(folder.path)
+    elif request.param == "program":
+        made = ProgramHost(_program_folder(folder.path.parent / "program"))
+        named = str(folder.path.parent / "program")
     else:
         from agileml.job_bundle import JobBundle
         from agileml.ray.cluster_api import living_nodes
