@@ -6,7 +6,7 @@ invariants they must keep. What follows from them is decided in ``placement``, `
 and ``announcements``.
 
 Symbols: B is ``consistent``, the clock that every backup holds; N is ``len(partitions)``; S is
-``len(shards)``; s is ``setup.staleness``.
+``len(shards)``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from agileml.protocol.events import (
     WorkerLost,
     WorkerReady,
 )
+from agileml.sync.base import Barrier
 
 Commands: TypeAlias = tuple[Command, ...]
 Result: TypeAlias = "tuple[ClusterState, Commands]"
@@ -127,6 +128,7 @@ class ClusterState(Struct, frozen=True):
     """
 
     setup: Setup
+    barrier: Barrier
     partitions: tuple[Partition, ...]
     shards: tuple[Shard, ...]
     until: int
@@ -174,12 +176,13 @@ class ClusterState(Struct, frozen=True):
     """The latest events, for error messages."""
 
     @classmethod
-    def from_setup(cls, setup: Setup) -> Self:
+    def from_setup(cls, setup: Setup, barrier: Barrier) -> Self:
         """Returns a job without machines. Raises ValueError where the setup describes no job."""
         setup.require_valid()
         start = setup.start
         return cls(
             setup,
+            barrier,
             partitions=tuple(Partition.absent_at(number, start) for number in range(setup.partitions)),
             shards=(Shard(),) * setup.shards,
             until=setup.clocks,

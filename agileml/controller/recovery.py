@@ -94,7 +94,9 @@ def _start_over(cluster: ClusterState) -> Result:
         checkpoint_attempt=None,
         attempted_clock=clock,
         # A stop that was requested still ends the job soon, counted from the checkpoint.
-        until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag_limit,
+        until=cluster.until
+        if cluster.until == cluster.setup.clocks
+        else cluster.barrier.last_startable(clock),
     )
     return cluster, tuple(commands)
 

@@ -26,21 +26,22 @@ from agileml.protocol.messages import Patch, PendingDelta, ProtocolError, ShardD
 from agileml.row_math import add_in_order, fastest_index, merge_undo, overlay_rows, unite_rows
 from agileml.server.running_sums import RunningSums
 from agileml.server.stale_view import StaleView
+from agileml.sync.base import Barrier
 
 
 class PartitionState:
     """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
 
-    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
+    ``barrier`` says which deltas complete a clock, and what reads see; ``undo``: in their order.
     """
 
     __slots__ = (
+        "_barrier",
         "_given_out",
         "_loose",
         "_made_new",
         "_pending",
         "_running_sums",
-        "_shards",
         "_stale",
         "_undo",
         "clock",
@@ -51,8 +52,7 @@ class PartitionState:
         self,
         values: Matrix,
         clock: int,
-        shards: int,
-        staleness: int,
+        barrier: Barrier,
         undo: Iterable[Undo] = (),
         pending: Iterable[PendingDelta] = (),
     ) -> None:
@@ -60,13 +60,13 @@ class PartitionState:
         self.clock = clock
         self._given_out = True  # its maker may still hold it
         self._made_new = False  # whether the last clock did
-        self._shards = shards
+        self._barrier = barrier
         self._undo = list(undo)
         # Completed clocks that nobody may ask to return to:
         self._loose = {step.clock for step in self._undo if step.loose}
         self._pending: dict[int, dict[int, Patch]] = {}
         self._running_sums = RunningSums()
-        self._stale = StaleView() if staleness else None
+        self._stale = StaleView() if barrier.shows_pending else None
         for late in pending:
             self.add_deltas(late.clock, (late.delta,))
 
@@ -94,8 +94,8 @@ class PartitionState:
         """Returns ``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written
         to.
 
-        With s = 0 exactly the version clock - 1 (for clock C or C + 1). Otherwise everything that has
-        arrived, which is all of clock - s - 1 and read-your-writes.
+        Exactly the version clock - 1 (for clock C or C + 1), or everything that has arrived where the barrier
+        shows what is pending.
         """
         if self._stale is not None:
             alone = self._running_sums.is_single_run(rows)
@@ -170,11 +170,15 @@ class PartitionState:
             if self._stale is not None:
                 self._stale.add_delta(delta.patch)
 
+    def has_delta(self, clock: int, shard: int) -> bool:
+        """Whether the shard's delta of a clock beyond C waits here."""
+        return shard in self._pending.get(clock, ())
+
     def complete_clock(self, *, keep: bool = True) -> bool:
-        """Moves to clock C + 1 if all its deltas are in. ``keep``: somebody may want to
+        """Moves to clock C + 1 if the barrier holds its deltas to be enough. ``keep``: somebody may want to
         return to it later.
         """
-        if len(self._pending.get(self.clock + 1, ())) < self._shards:
+        if not self._barrier.is_complete(self.clock + 1, self._pending.get(self.clock + 1, ())):
             return False
         deltas = self._pending.pop(self.clock + 1)
         # Where sums were kept as the deltas came, the last delta leaves nothing to add.
@@ -277,7 +281,7 @@ class PartitionState:
 
     def trim_undo(self, backed: int) -> None:
         """Drops the undo of clocks before ``backed``, but never what a read may still ask for."""
-        # With s = 0 a slow worker may still read the version before the last clock.
-        oldest = min(backed, self.clock - 1)
+        # A slow worker may still read the version before the first clock that is not over everywhere.
+        oldest = min(backed, self._barrier.over_clock(self.clock))
         self._undo = [step for step in self._undo if step.clock > oldest]
         self._loose = {clock for clock in self._loose if clock > oldest}

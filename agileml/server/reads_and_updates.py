@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
-from agileml.protocol.events import Setup
 from agileml.protocol.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
 from agileml.server.pending_requests import RequestPart
 from agileml.server.replica import Replica, ReplicaRole
+from agileml.sync.base import Barrier
 
 _AHEAD_OF_CONTROLLER: Final = 8
 _MOST_AHEAD_OF_CONTROLLER: Final = 64
@@ -34,7 +34,7 @@ WAIT: Final = Unanswered.WAIT
 PartAnswer: TypeAlias = Answer | Unanswered
 
 
-def answer_part(asked: RequestPart, replica: Replica | None, left: int, setup: Setup) -> PartAnswer:
+def answer_part(asked: RequestPart, replica: Replica | None, left: int, barrier: Barrier) -> PartAnswer:
     """Answers one part of a request, or tells it to wait.
 
     ``replica``: what the server has of the partition; ``left``: the newest epoch under which it has none. An
@@ -52,21 +52,20 @@ def answer_part(asked: RequestPart, replica: Replica | None, left: int, setup: S
         return Unanswered.STALE
     if isinstance(asked.part, UpdatePart):
         return _answer_update(replica, asked, asked.part)
-    return _answer_read(replica, asked, asked.part, setup)
+    return _answer_read(replica, asked, asked.part, barrier)
 
 
 def _answer_read(
-    replica: Replica, asked: RequestPart, part: ReadPart, setup: Setup
+    replica: Replica, asked: RequestPart, part: ReadPart, barrier: Barrier
 ) -> Answer | Literal[Unanswered.WAIT]:
     state = replica.state
-    # A later clock is complete here, and no worker pushes a clock before its last one is acknowledged.
-    over = max(state.clock - 1, replica.backed)
+    over = max(barrier.over_clock(state.clock), replica.backed)
     if over >= asked.clock:
         return Behind(asked.request, over)
-    if state.clock < asked.clock - setup.staleness - 1:
+    if not barrier.is_readable(asked.clock, state.clock):
         return WAIT
     ahead = 0 if replica.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
-    if replica.backed < asked.clock - setup.lag_limit - ahead:
+    if asked.clock > barrier.last_startable(replica.backed) + ahead:
         return WAIT  # limits what a failure costs, and the memory for undo
     return ReadDone(asked.request, part.partition, state.read_rows(part.rows, asked.clock))
 

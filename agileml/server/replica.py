@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agileml.protocol.events import ClockCompleted, Setup
+from agileml.protocol.events import ClockCompleted
 from agileml.protocol.messages import (
+    LEADING_SHARD,
     EndOfLife,
     Install,
     Lacking,
@@ -25,6 +26,7 @@ from agileml.protocol.messages import (
     Send,
 )
 from agileml.server.partition import PartitionState
+from agileml.sync.base import Barrier
 
 
 class ReplicaRole(StrEnum):
@@ -70,10 +72,10 @@ class Replica:
     """
 
     @classmethod
-    def from_install(cls, message: Install, backed: int, setup: Setup) -> Replica:
+    def from_install(cls, message: Install, backed: int, barrier: Barrier) -> Replica:
         """Returns what came, before its role is known."""
         values, undo, pending = message.values, message.undo, message.pending
-        state = PartitionState(values, message.clock, setup.shards, setup.staleness, undo, pending)
+        state = PartitionState(values, message.clock, barrier, undo, pending)
         replica = cls(
             message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, backed
         )
@@ -97,16 +99,20 @@ class Replica:
             else [clock for clock in self.state.returnable_clocks if clock > self.sent]
         )
 
-    def must_keep(self, clock: int, lag: int) -> bool:
-        """Whether somebody may want to return to ``clock``. Reads stop before ``lag`` clocks are exceeded."""
-        return self.backup is None or clock in self.cuts or clock - self.backed >= lag
+    def must_keep(self, clock: int, barrier: Barrier) -> bool:
+        """Whether somebody may want to return to ``clock``, which is about to be completed.
 
-    def complete_clocks(self, machine: str, lag: int) -> list[ClockCompleted]:
-        """Moves over every clock whose deltas are all in. ``must_keep`` decides which of them can be returned
-        to.
+        Nobody reads for clocks beyond the last startable one, so that one ends a range in any case.
         """
+        if self.backup is None or clock in self.cuts or clock >= barrier.last_startable(self.backed):
+            return True
+        # Elsewhere it may end a range: B moves only to clocks at which every partition ends one.
+        return not self.state.has_delta(clock, LEADING_SHARD)
+
+    def complete_clocks(self, machine: str, barrier: Barrier) -> list[ClockCompleted]:
+        """Moves over every clock that is complete. ``must_keep`` decides which of them can be returned to."""
         state, completed = self.state, []
-        while state.complete_clock(keep=self.must_keep(state.clock + 1, lag)):
+        while state.complete_clock(keep=self.must_keep(state.clock + 1, barrier)):
             self.cuts.discard(state.clock)
             state.trim_undo(self.backed)
             completed.append(ClockCompleted(machine, self.partition, self.generation, state.clock))

@@ -63,6 +63,7 @@ from agileml.server.pending_requests import Move, PeerMessage, RequestPart
 from agileml.server.reads_and_updates import WAIT, answer_part
 from agileml.server.replica import Replica, ReplicaRole
 from agileml.server.transfers import Transfers
+from agileml.sync.base import Barrier
 
 
 class Replicas:
@@ -76,6 +77,7 @@ class Replicas:
         self,
         me: Peer,
         setup: Setup,
+        barrier: Barrier,
         shape: Shape,
         initial: Callable[[Rows], Matrix],
         stored: Callable[[str, int], Matrix],
@@ -83,6 +85,7 @@ class Replicas:
     ) -> None:
         self._me = me
         self._setup = setup
+        self._barrier = barrier
         self._shape = shape
         self._initial = initial
         self._stored = stored
@@ -124,11 +127,11 @@ class Replicas:
         """Answers the part, if it can be answered now."""
         partition = asked.part.partition
         replica, left = self._replicas.get(partition), self._left.get(partition, 0)
-        said = answer_part(asked, replica, left, self._setup)
+        said = answer_part(asked, replica, left, self._barrier)
         if isinstance(said, Answer):
             self._out.append(Reply(asked.sender, said))
         if replica is not None and isinstance(said, UpdateDone):
-            self._out += replica.complete_clocks(self._me.machine, self._setup.lag_limit)
+            self._out += replica.complete_clocks(self._me.machine, self._barrier)
             self._out += replica.next_push()
         return said is not WAIT
 
@@ -224,7 +227,7 @@ class Replicas:
         # An Advance may have overtaken the partition on its way here.
         generation, advanced = self._backed
         backed = max(message.backed, advanced) if generation == message.generation else message.backed
-        self._replicas[partition] = replica = Replica.from_install(message, backed, self._setup)
+        self._replicas[partition] = replica = Replica.from_install(message, backed, self._barrier)
         if message.serve:
             self._start_serving(replica, message.epoch, message.backup)
         else:
@@ -258,7 +261,7 @@ class Replicas:
         else:
             values = self._stored(command.folder, partition)
         values = values + np.float32(0)  # no -0.0, so that it does not matter what sums of deltas start from
-        state = PartitionState(values, clock, self._setup.shards, self._setup.staleness)
+        state = PartitionState(values, clock, self._barrier)
         replica = Replica(partition, state, ReplicaRole.SERVING, 0, command.generation, clock, clock)
         replica.assume_backup_at(clock)
         self._transfers.drop_transfer(partition)

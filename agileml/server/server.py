@@ -50,6 +50,7 @@ from agileml.protocol.messages import (
 from agileml.server.pending_requests import Item, PeerMessage, PendingRequests, RequestPart
 from agileml.server.replica import ReplicaRole
 from agileml.server.replicas import Replicas
+from agileml.sync.base import Barrier
 
 ServerCommand: TypeAlias = (
     Create | Handover | BackUp | Restore | Rollback | Forget | Advance | SaveModel | WriteCheckpoint
@@ -72,13 +73,14 @@ class Server:
         self,
         me: Peer,
         setup: Setup,
+        barrier: Barrier,
         shape: Shape,
         initial: Callable[[Rows], Matrix],
         stored: Callable[[str, int], Matrix] = refuse_checkpoint_read,
     ) -> None:
         self.me = me
         self._out: list[Outgoing] = []
-        self._replicas = Replicas(me, setup, shape, initial, stored, self._out)
+        self._replicas = Replicas(me, setup, barrier, shape, initial, stored, self._out)
         self._waiting = PendingRequests()
 
     def handle_message(self, sender: str, message: Request | Transfer) -> tuple[Outgoing, ...]:

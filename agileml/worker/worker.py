@@ -31,6 +31,7 @@ from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import Drained
 from agileml.protocol.messages import (
+    LEADING_SHARD,
     Answer,
     Behind,
     Inquiry,
@@ -48,6 +49,7 @@ from agileml.protocol.messages import (
     UpdateDone,
     UpdatePart,
 )
+from agileml.sync.base import Barrier
 from agileml.worker.read_plan import ReadPlan, ReadPlanner
 
 
@@ -110,11 +112,18 @@ class Worker:
     """
 
     def __init__(
-        self, machine: str, incarnation: int, partitions: int, columns: int, rows: Callable[[int], Rows]
+        self,
+        machine: str,
+        incarnation: int,
+        partitions: int,
+        columns: int,
+        rows: Callable[[int], Rows],
+        barrier: Barrier,
     ) -> None:
         self._machine = machine
         self._incarnation = incarnation
         self._columns = columns
+        self._barrier = barrier
         self._planner = ReadPlanner(partitions, rows)
         self._assigned: Assign | None = None
         self._routes: dict[int, Route] = {}
@@ -254,18 +263,18 @@ class Worker:
         Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
         the shards that stay, and gained ones make a task of their own after this one. Deltas that were
         computed are pushed although their shards have another owner by now, who may still have to begin.
-        Shard 0's are not: its owner alone decides where ranges for the backups end. A draining worker goes on
-        reading where all earlier clocks are over, but waits for nobody: the workers it would wait for may
-        drain too.
+        The leading shard's are not: its owner alone decides where ranges for the backups end. A draining
+        worker goes on reading for a clock that others await, but waits for nobody: the workers it would wait
+        for may drain too.
         """
         task = self._task
         if task is None or task.pushing:
             return
-        waits = assign.drain and task.clock > self._over + 1
+        waits = assign.drain and not self._barrier.is_awaited(task.clock, self._over)
         if task.is_reading and (waits or task.clock != self._due_clock()):
             self._task = None
         elif not assign.drain:
-            wanted = {*assign.shards, *(task.deltas.keys() - {0})}
+            wanted = {*assign.shards, *(task.deltas.keys() - {LEADING_SHARD})}
             task.shards = tuple(shard for shard in task.shards if shard in wanted)
             if not task.shards:
                 self._task = None
@@ -307,10 +316,10 @@ class Worker:
 
     def _next_clock(self, shard: int) -> int:
         """Returns the first clock that the shard lacks when all that is under way is delivered."""
-        done = self._delivered_clock(shard)
+        delivered = self._delivered.get(shard, 0)
         if self._task is not None and self._task.pushing and shard in self._task.shards:
-            done = max(done, self._task.clock)
-        return done + 1
+            delivered = max(delivered, self._task.clock)
+        return self._barrier.next_clock(delivered, self._over)
 
     def _due_clock(self) -> int | None:
         shards = () if self._assigned is None else self._assigned.shards
@@ -404,4 +413,4 @@ class Worker:
     def _ends_range(self, task: _Task) -> bool:
         """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
         until = 0 if self._assigned is None else self._assigned.until
-        return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))
+        return task.shards[0] == LEADING_SHARD and (task.clock == until or not any(self._behind.values()))

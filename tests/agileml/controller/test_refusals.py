@@ -28,6 +28,7 @@ from agileml.protocol.events import (
     WorkerLost,
     WorkerReady,
 )
+from agileml.sync.bounded_staleness import make_barrier
 from tests.agileml.simulated.job import RELIABLE, TRANSIENT, Job, one_on_its_way, two_actives
 
 # ---- words that say nothing any more, and words that cannot be --------------------------------------
@@ -163,7 +164,7 @@ def test_no_status_is_reached_but_by_an_edge() -> None:
 )
 def test_a_setup_that_describes_no_job_is_refused(setup: Setup) -> None:
     with pytest.raises(ValueError, match="a job needs"):
-        ClusterState.from_setup(setup)
+        ClusterState.from_setup(setup, make_barrier(setup))
 
 
 def test_step_leaves_its_input_alone() -> None:

@@ -35,6 +35,7 @@ from agileml.protocol.events import (
     Setup,
     WorkerReady,
 )
+from agileml.sync.bounded_staleness import make_barrier
 
 C = TypeVar("C")
 RELIABLE, TRANSIENT = Tier.RELIABLE, Tier.TRANSIENT
@@ -50,7 +51,8 @@ class Job:
     def __init__(
         self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float | str
     ) -> None:
-        self.cluster = ClusterState.from_setup(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
+        setup = Setup(partitions, shards, clocks, **settings)  # type: ignore[arg-type]
+        self.cluster = ClusterState.from_setup(setup, make_barrier(setup))
         self.answers: list[Event] = []
 
     def tell(self, *events: Event) -> list[Command]:

@@ -48,6 +48,7 @@ from agileml.protocol.messages import (
 from agileml.protocol.meters import ServerMeter, WorkerMeter
 from agileml.protocol.telemetry import Upward
 from agileml.server.server import Server
+from agileml.sync.bounded_staleness import make_barrier
 from agileml.worker.worker import ShardWork, Worker
 
 LATENCY_S: Final = 0.002
@@ -137,7 +138,7 @@ class Timed:
         self.now = 0.0
         self.completed_at: dict[int, float] = {}
         self.heard: list[tuple[float, Upward]] = []
-        self.controller = Controller(setup, max)
+        self.controller = Controller(setup, make_barrier(setup), max)
         self.steps = 0
         self.carried: Counter[type] = Counter()
         """Messages between machines, by kind."""
@@ -216,8 +217,8 @@ class Timed:
         self._machines[name] = _Machine(
             name,
             _tier(name),
-            Server(me, setup, traffic.shape, traffic.initial),
-            Worker(name, 1, setup.partitions, traffic.columns, self._rows.__getitem__),
+            Server(me, setup, make_barrier(setup), traffic.shape, traffic.initial),
+            Worker(name, 1, setup.partitions, traffic.columns, self._rows.__getitem__, make_barrier(setup)),
             ServerMeter(name, 1, self.now),
             WorkerMeter(name, 1, self.now),
         )
