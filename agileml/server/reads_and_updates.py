@@ -59,13 +59,13 @@ def _answer_read(
     replica: Replica, asked: RequestPart, part: ReadPart, barrier: Barrier
 ) -> Answer | Literal[Unanswered.WAIT]:
     state = replica.state
-    over = max(barrier.over_clock(state.clock), replica.backed)
+    over = max(barrier.over_clock(state.clock), replica.ranges.backed)
     if over >= asked.clock:
         return Behind(asked.request, over)
     if not barrier.is_readable(asked.clock, state.clock):
         return WAIT
-    ahead = 0 if replica.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
-    if asked.clock > barrier.last_startable(replica.backed) + ahead:
+    ahead = 0 if replica.ranges.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
+    if asked.clock > barrier.last_startable(replica.ranges.backed) + ahead:
         return WAIT  # limits what a failure costs, and the memory for undo
     return ReadDone(asked.request, part.partition, state.read_rows(part.rows, asked.clock))
 
@@ -80,6 +80,6 @@ def _clocks_ahead_allowed(size: int) -> int:
 
 def _answer_update(replica: Replica, asked: RequestPart, part: UpdatePart) -> UpdateDone:
     if asked.cut and asked.clock > replica.state.clock:
-        replica.cuts.add(asked.clock)
+        replica.ranges.cuts.add(asked.clock)
     replica.state.add_deltas(asked.clock, part.deltas)
-    return UpdateDone(asked.request, part.partition, replica.is_behind)
+    return UpdateDone(asked.request, part.partition, replica.ranges.is_behind)

@@ -21,6 +21,7 @@ from agileml.protocol.messages import (
     Send,
     Update,
 )
+from agileml.server.backup_ranges import BackupRanges
 from agileml.server.partition import PartitionState
 from agileml.server.pending_requests import RequestPart
 from agileml.server.reads_and_updates import WAIT, answer_part
@@ -379,7 +380,9 @@ def test_reads_go_as_far_without_the_controllers_word_as_undo_may_take(mib: floa
     answers, barrier = [], make_barrier(SETUP)
     for clock in (SETUP.lag_limit + ahead, SETUP.lag_limit + ahead + 1):
         state = PartitionState(values, clock - 1, barrier)
-        held = Replica(0, state, ReplicaRole.SERVING, 1, generation=0, base=0, backed=0)
+        held = Replica(
+            0, state, ReplicaRole.SERVING, 1, generation=0, base=0, ranges=BackupRanges(state, backed=0)
+        )
         part = ReadPart(0, 1, np.array([0]))
         answers.append(answer_part(RequestPart("w", 1, 0, clock, False, part), held, 0, barrier))
     assert isinstance(answers[0], ReadDone)
