@@ -50,7 +50,7 @@ class BackupRanges:
         """The ends of ranges that the backup was not sent yet."""
         if self.backup is None:
             return []
-        return [clock for clock in self.state.returnable_clocks if clock > self.sent]
+        return [clock for clock in self.state.undo.returnable_clocks if clock > self.sent]
 
     @property
     def lacks_answer(self) -> bool:

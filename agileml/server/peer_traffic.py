@@ -125,7 +125,7 @@ class PeerTraffic:
         if not replica.adopt_generation(last) or replica.state.clock < last.clock:
             return replica.generation > last.generation
         replica.state.drop_pending()
-        replica.state.split_last(last.undo)
+        replica.state.undo.split_last(last.undo)
         replica.ranges.cuts.update(last.cuts)
         for late in last.pending:
             replica.state.add_deltas(late.clock, (late.delta,))

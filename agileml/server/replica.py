@@ -76,7 +76,7 @@ class Replica:
         if backup is not None:
             return [installed, *self.next_push()]
         # This replica is the durable one now: the controller must know all that it can return to.
-        kept = self.state.keep_all()
+        kept = self.state.undo.keep_all()
         said = (ClockCompleted(machine, self.partition, self.generation, clock) for clock in kept)
         return [installed, *said]
 
@@ -90,7 +90,7 @@ class Replica:
 
     def report_backed_up(self, machine: str) -> list[BackedUp]:
         """Returns reports of all clocks that this backup can return to."""
-        clocks = self.state.returnable_clocks
+        clocks = self.state.undo.returnable_clocks
         return [BackedUp(machine, self.partition, self.generation, clock) for clock in clocks]
 
     def adopt_generation(self, message: Push | EndOfLife) -> bool:
@@ -121,7 +121,7 @@ class Replica:
 
     def last_pushes(self) -> list[Send]:
         """Sends all that the backup lacks, before an end of life."""
-        self.state.keep_all()
+        self.state.undo.keep_all()
         return [self._push_until(clock) for clock in self.ranges.unsent_ends]
 
     def push_again(self, lacking: Lacking) -> list[Send]:

@@ -98,7 +98,7 @@ class ReplicaMoves:
             return command.generation < replica.generation or command.epoch < replica.epoch
         replica.ranges.backup = command.target
         replica.ranges.assume_backup_at(replica.state.clock)
-        replica.state.keep_all()
+        replica.state.undo.keep_all()
         whole = _make_install(replica, command.epoch, replica.ranges.acked)
         self._out.append(self._transfers.start_transfer(command.target, replace(whole, serve=False)))
         return True
@@ -188,7 +188,7 @@ def _make_install(replica: Replica, epoch: int, acked: int) -> Install:
         state.clock,
         tuple(sorted(replica.ranges.cuts)),
         state.all_values(),
-        state.undo_steps,
+        state.undo.steps,
         pending=(),
         backup=None,
     )
@@ -204,6 +204,6 @@ def _make_end_of_life(replica: Replica, epoch: int) -> EndOfLife:
         replica.base,
         state.clock,
         tuple(sorted(replica.ranges.cuts)),
-        () if replica.ranges.alone == state.clock else state.undo_steps[-1:],
+        () if replica.ranges.alone == state.clock else state.undo.steps[-1:],
         state.pending_deltas,
     )
