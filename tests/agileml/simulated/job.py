@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from agileml.controller.cluster import ClusterState
+from agileml.controller.invariants import check_invariants
 from agileml.controller.state_machine import step
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
@@ -62,7 +63,7 @@ class Job:
     def tell_together(self, *events: Event) -> list[Command]:
         """Tells events that are heard of at once."""
         self.cluster, commands = step(self.cluster, events)
-        self.cluster.check_invariants()
+        check_invariants(self.cluster)
         self.answers += [word for command in commands if (word := self._answer(command)) is not None]
         return list(commands)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from agileml.controller import state_machine
 from agileml.controller.cluster import ClusterState
+from agileml.controller.invariants import check_invariants
 from agileml.controller.links import CLIENT, Controller, Entry, Step, agent_name, role_name
 from agileml.node.arrays import Matrix
 from agileml.node.tier import Tier
@@ -406,7 +407,7 @@ class Network:
             self.restart_controller(acted=False)
             return
         self.controller.act_on(entries)
-        self.cluster.check_invariants()
+        check_invariants(self.cluster)
         for name, packet in self.controller.fresh_packets():
             self.send(CONTROLLER, name, packet)
 

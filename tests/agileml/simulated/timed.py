@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from agileml.controller.invariants import check_invariants
 from agileml.controller.links import CLIENT, Controller, Entry, agent_name, role_name
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
@@ -345,7 +346,7 @@ class Timed:
     def _decide(self) -> None:
         told, self._told = self._told, []
         self.controller.act_on(told)
-        self.controller.cluster.check_invariants()
+        check_invariants(self.controller.cluster)
         self.steps += 1
         for name, sent in tuple(self.controller.fresh_packets()):
             self._after(LATENCY_S, partial(self._obey, name, sent))
