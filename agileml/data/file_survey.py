@@ -126,7 +126,7 @@ def describe_input(location: str, columns: Columns, called: Called) -> str:
 
 def parquet_names(filesystem: Any, name: str) -> list[str]:
     """Returns the columns of a Parquet file."""
-    from agileml.data.tables import parquet_columns  # loads DuckDB and pandas
+    from agileml.data.duckdb_files import parquet_columns  # loads DuckDB
 
     return parquet_columns(filesystem, name)
 
