@@ -100,6 +100,7 @@ class PeerTraffic:
         if not replica.adopt_generation(push) or replica.state.clock < push.since:
             return replica.generation > push.generation
         if push.clock > replica.state.clock:
+            # Left from when it served, in case its hand-over was called off. The new owner has them too.
             replica.state.drop_pending()
             replica.state.overwrite_rows(push.patch, push.clock)
             replica.state.trim_undo(replica.ranges.backed)

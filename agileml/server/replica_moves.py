@@ -55,6 +55,7 @@ class ReplicaMoves:
         replica = Replica(
             command.partition, state, ReplicaRole.SERVING, 0, command.generation, command.clock, ranges
         )
+        # One may be left from before the last copies were lost.
         self._transfers.drop_transfer(command.partition)
         self._replicas.add_replica(replica)
         self._start_serving(replica, command.epoch, None)

@@ -127,6 +127,7 @@ class Server:
                 # B concerns every partition: reads wait for it, so as not to run too far ahead.
                 return self._retry_waiting(self._replicas.partition_numbers)
             case WriteCheckpoint():
+                # Now or never: the next Advance drops what leads back to this clock.
                 self._replicas.take_snapshot(command)
                 return self._retry_waiting(())
             case SaveModel():
@@ -155,6 +156,7 @@ class Server:
         """Handles a worker's request. Other waiting items are retried only where it completes a clock of a
         partition.
         """
+        # A request that completes no clock releases nothing that waits, and most of them do not.
         before = {part.partition: self._replicas.completed_clock(part.partition) for part in request.parts}
         self._waiting.try_request(sender, request, self._replicas.answer_request)
         moved = [

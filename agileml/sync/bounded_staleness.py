@@ -42,6 +42,7 @@ class BulkSynchronous(Struct, frozen=True):
         return max(delivered, over) + 1
 
     def is_awaited(self, clock: int, over: int) -> bool:
+        # With staleness too: whoever waits for a later clock waits for this one first.
         return clock <= over + 1
 
     def last_startable(self, backed_up: int) -> int:
