@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -109,6 +109,18 @@ class CheckpointAttempt(Struct, frozen=True):
     sealer: str | None = None
 
 
+class Checkpoints(Struct, frozen=True):
+    """What is kept against the loss of reliable machines, and what is being written."""
+
+    newest: NewestCheckpoint = NewestCheckpoint(0, "")
+    attempt: CheckpointAttempt | None = None
+    attempts: int = 0
+    attempted_clock: int = 0
+    """The clock of the last attempt."""
+    due: bool = False
+    """The next attempt begins as soon as it can, whatever its clock."""
+
+
 class ClusterState(Struct, frozen=True):
     """Holds all that the controller knows; each event makes a new one.
 
@@ -149,12 +161,7 @@ class ClusterState(Struct, frozen=True):
     """The clocks last reported upwards: completed, consistent."""
     saving: frozenset[str] = frozenset()
     """Machines whose part of the model is not written yet."""
-    newest_checkpoint: NewestCheckpoint = NewestCheckpoint(0, "")
-    checkpoint_attempt: CheckpointAttempt | None = None
-    attempts: int = 0
-    attempted_clock: int = 0
-    """The clock of the last checkpoint attempt."""
-    checkpoint_due: bool = False
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     unannounced_roles: tuple[RoleEvent, ...] = ()
     """Roles that reported before their machine was announced: the two come over different channels."""
     departed: frozenset[str] = frozenset()
@@ -178,8 +185,7 @@ class ClusterState(Struct, frozen=True):
             until=setup.clocks,
             consistent=start,
             progress=(start, start),
-            newest_checkpoint=NewestCheckpoint(start, setup.resume),
-            attempted_clock=start,
+            checkpoints=Checkpoints(NewestCheckpoint(start, setup.resume), attempted_clock=start),
             furthest_clock=start,
         )
 
@@ -250,6 +256,10 @@ class ClusterState(Struct, frozen=True):
         return Peer(name, self.server_endpoint(name))
 
     # ---- changes -------------------------------------------------------------------------------
+
+    def with_checkpoints(self, **changed: Any) -> ClusterState:
+        """Returns the state with these fields of ``checkpoints`` changed."""
+        return replace(self, checkpoints=replace(self.checkpoints, **changed))
 
     def with_machine(self, machine: MachineRecord) -> ClusterState:
         # A machine that is replaced keeps its place in the order of joining.

@@ -35,8 +35,8 @@ def check_invariants(cluster: ClusterState) -> None:
     for partition in cluster.partitions:
         if cluster.consistent not in partition.safe or max(partition.safe) > partition.completed:
             raise make_violation(cluster, 5, f"B is {cluster.consistent}, {partition}")
-    if cluster.newest_checkpoint.clock > cluster.consistent:
-        raise make_violation(cluster, 5, f"B is {cluster.consistent}, {cluster.newest_checkpoint}")
+    if cluster.checkpoints.newest.clock > cluster.consistent:
+        raise make_violation(cluster, 5, f"B is {cluster.consistent}, {cluster.checkpoints.newest}")
     for machine in cluster.machines.values():
         if machine.safe and (cluster.holds_shards(machine.name) or cluster.holds_state(machine.name)):
             raise cluster.broken_invariant(f"{machine.name} was said to be safe to kill, and it is not")

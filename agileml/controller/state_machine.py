@@ -189,7 +189,7 @@ def step(
     cluster = replace(cluster, input_may_move=turn, has_news=cluster.has_news or not _are_quiet(events))
     due = _select_rules(cluster, events, rules, clock_rules)
     cluster, more = _apply_rules(cluster, due, rules)
-    if cluster.consistent < before.consistent and cluster.consistent != cluster.newest_checkpoint.clock:
+    if cluster.consistent < before.consistent and cluster.consistent != cluster.checkpoints.newest.clock:
         raise make_violation(cluster, 4, f"from {before.consistent} to {cluster.consistent}")
     # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
     # since clocks alone run only ``CLOCK_RULES``.

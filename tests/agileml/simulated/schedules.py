@@ -265,7 +265,7 @@ def _run(
     said = list(net.upwards)
     if isinstance(said[-1], Failed) and lose_every_reliable in kinds:
         resumed = structs.replace(
-            setup, checkpoints="again", start=net.cluster.newest_checkpoint.clock, resume=said[-1].checkpoint
+            setup, checkpoints="again", start=net.cluster.checkpoints.newest.clock, resume=said[-1].checkpoint
         )
         net = Network(resumed, toy, chance, step, *roles, stored=net.stored, sealed=net.sealed)
         happened += ["resumed", *train_to_end(net, faults=1, kinds=GENTLE)]
