@@ -58,6 +58,7 @@ def sum_in_order(deltas: Sequence[Patch], extent: int) -> Patch:
         return deltas[0]
     rows = unite_rows([delta.rows for delta in deltas], extent)
     if all(len(delta.rows) == len(rows) for delta in deltas):
+        # A new array to add to: the deltas themselves may be sent on to another server.
         total = deltas[0].values + deltas[1].values
         for delta in deltas[2:]:
             total += delta.values

@@ -102,6 +102,7 @@ def run_trial(trial: Trial, most_values: int = MOST_VALUES, each_s: float = _EAC
     for part in (most_values // 4, most_values):
         shard = _make_shard(app, Sample(trial.data, app.columns, trial.columns, part), trial)
         times = sorted(_time_clocks(app, shard, each_s))
+        # The faster half: what else the computer does only makes clocks longer.
         per_row += [seconds / shard.rows for seconds in times[: len(times) // 2 + 1]]
         tried = max(tried, shard.rows)
     middle = float(np.median(per_row))

@@ -76,7 +76,7 @@ def _all_are_here(cluster: ClusterState, ready: list[MachineRecord]) -> bool:
     """Whether nobody else is to come, in the first clock. The machines that were up first begin that one
     alone.
     """
-    if cluster.completed_clock != cluster.newest_checkpoint.clock:
+    if cluster.completed_clock != cluster.checkpoints.newest.clock:
         return False
     coming = {
         machine.name for machine in cluster.machines.values() if not (machine.member or machine.leaving)

@@ -26,13 +26,13 @@ from agileml.protocol.events import CheckpointDue, CheckpointRefused, Checkpoint
 
 
 def checkpoint_due(cluster: ClusterState, event: CheckpointDue) -> Result:  # noqa: ARG001 - one signature for all
-    return replace(cluster, checkpoint_due=bool(cluster.setup.checkpoints)), ()
+    return cluster.with_checkpoints(due=bool(cluster.setup.checkpoints)), ()
 
 
 def begin_attempt(cluster: ClusterState) -> Result:
     """Has B written down when it is time, and every partition rests on a reliable machine."""
     clock = cluster.consistent
-    if cluster.checkpoint_attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
+    if cluster.checkpoints.attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
         return cluster, ()
     parts: dict[str, list[int]] = defaultdict(list)
     for partition in cluster.partitions:
@@ -42,56 +42,50 @@ def begin_attempt(cluster: ClusterState) -> Result:
         parts[holder].append(partition.number)
     # Numbers are never reused: a late word about an attempt that was given up must not count for the next
     # one.
-    number = cluster.attempts + 1
+    number = cluster.checkpoints.attempts + 1
     folder = f"{cluster.setup.checkpoints}/{clock:010}-{number}"
     attempt = CheckpointAttempt(number, clock, folder, frozenset(parts))
     commands = tuple(
         WriteCheckpoint(name, number, folder, clock, tuple(numbers))
         for name, numbers in sorted(parts.items())
     )
-    begun = replace(
-        cluster, checkpoint_attempt=attempt, attempts=number, attempted_clock=clock, checkpoint_due=False
-    )
+    begun = cluster.with_checkpoints(attempt=attempt, attempts=number, attempted_clock=clock, due=False)
     return begun, commands
 
 
 def _is_time(cluster: ClusterState, clock: int) -> bool:
     """Whether a checkpoint is due. At the last clock the model itself is about to be written."""
-    if not cluster.newest_checkpoint.clock < clock < cluster.until:
+    if not cluster.checkpoints.newest.clock < clock < cluster.until:
         return False
-    every, again = cluster.setup.checkpoint_clocks, cluster.attempted_clock
-    return cluster.checkpoint_due or (every > 0 and clock - again >= every)
+    every, again = cluster.setup.checkpoint_clocks, cluster.checkpoints.attempted_clock
+    return cluster.checkpoints.due or (every > 0 and clock - again >= every)
 
 
 def seal_attempt(cluster: ClusterState) -> Result:
     """Has a reliable machine write the manifest; another one, if that dies before it reports so."""
-    attempt = cluster.checkpoint_attempt
+    attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.writing or cluster.live_server(attempt.sealer) is not None:
         return cluster, ()
     sealer = next(iter(cluster.assignable_servers(Tier.RELIABLE)), None)
     if sealer is None:
         return cluster, ()
-    sealing = replace(cluster, checkpoint_attempt=replace(attempt, sealer=sealer))
+    sealing = cluster.with_checkpoints(attempt=replace(attempt, sealer=sealer))
     return sealing, (SealCheckpoint(sealer, attempt.number, attempt.folder, attempt.clock),)
 
 
 def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
-    attempt = cluster.checkpoint_attempt
+    attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    return replace(
-        cluster, checkpoint_attempt=replace(attempt, writing=attempt.writing - {event.machine})
-    ), ()
+    return cluster.with_checkpoints(attempt=replace(attempt, writing=attempt.writing - {event.machine})), ()
 
 
 def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
     """Records the new checkpoint: the state of its clock is safe from now on, and earlier ones may go."""
-    attempt = cluster.checkpoint_attempt
+    attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    cluster = replace(
-        cluster, newest_checkpoint=NewestCheckpoint(attempt.clock, attempt.folder), checkpoint_attempt=None
-    )
+    cluster = cluster.with_checkpoints(newest=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
     commands: Commands = (Checkpointed(attempt.clock, attempt.folder),)
     # If that machine died meanwhile nobody drops the older checkpoints now; the next one's order covers them
     # too.
@@ -104,7 +98,7 @@ def attempt_refused(cluster: ClusterState, event: CheckpointRefused) -> Result:
     """Gives the attempt up until the next one is due. Training does not wait for a disk, and the user is
     told.
     """
-    attempt = cluster.checkpoint_attempt
+    attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
-    return replace(cluster, checkpoint_attempt=None), (CheckpointFailed(attempt.clock, event.why),)
+    return cluster.with_checkpoints(attempt=None), (CheckpointFailed(attempt.clock, event.why),)

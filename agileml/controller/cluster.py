@@ -1,26 +1,26 @@
 """Holds all that the elasticity controller knows, as one value.
 
 Everything it decides follows from this value, which follows from the events it was told: a restarted
-controller folds its journal and goes on. Here are the facts, the questions that can be asked of them and the
-invariants they must keep. What follows from them is decided in ``placement``, ``recovery``, ``checkpoints``
-and ``announcements``.
+controller folds its journal and goes on. Here are the facts, and the questions that can be asked of them;
+``invariants`` says what must hold of them. What follows is decided in ``placement``, ``recovery``,
+``checkpoints`` and ``announcements``.
 
 Symbols: B is ``consistent``, the clock that every backup holds; N is ``len(partitions)``; S is
-``len(shards)``; s is ``setup.staleness``.
+``len(shards)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from agileml.controller.machines import MachineRecord, ServerRecord
 from agileml.controller.placement.load_model import LoadReports
-from agileml.controller.placement.ownership import EDGES, ON_ITS_WAY, Partition, PartitionStatus, Shard
+from agileml.controller.placement.ownership import EDGES, Partition, PartitionStatus, Shard
 from agileml.controller.stages import PLACEMENTS
 from agileml.node.tier import Tier
 from agileml.protocol.commands import Command
@@ -34,6 +34,7 @@ from agileml.protocol.events import (
     WorkerLost,
     WorkerReady,
 )
+from agileml.sync.base import Barrier
 
 Commands: TypeAlias = tuple[Command, ...]
 Result: TypeAlias = "tuple[ClusterState, Commands]"
@@ -88,16 +89,6 @@ PHASE_EDGES: Final[Mapping[tuple[TrainingPhase, TrainingPhase], str]] = {
     ): "a copy is gone before it was written, or processes die over and over",
 }
 
-INVARIANTS: Final[Mapping[int, str]] = {
-    1: "while training, every partition has exactly one owner per epoch, and it lives",
-    2: "whatever a transient machine serves has its backup on a live reliable machine, or a copy under way",
-    3: "while training, every shard was given to exactly one live worker, if there is one",
-    4: "B never moves backwards, but to the newest checkpoint when a partition has no copy left",
-    5: "nothing completed up to B can be lost: every partition is safe at B or later",
-    6: "once events stop, partitions arrive, leaving machines become safe to kill, and clocks complete",
-}
-"""``state_machine.step`` checks 4, which compares two states; tests check 6, which is about the future."""
-
 
 class NewestCheckpoint(Struct, frozen=True):
     """The newest complete checkpoint: its clock and folder. Without a folder: initial values, at clock 0."""
@@ -118,6 +109,18 @@ class CheckpointAttempt(Struct, frozen=True):
     sealer: str | None = None
 
 
+class Checkpoints(Struct, frozen=True):
+    """What is kept against the loss of reliable machines, and what is being written."""
+
+    newest: NewestCheckpoint = NewestCheckpoint(0, "")
+    attempt: CheckpointAttempt | None = None
+    attempts: int = 0
+    attempted_clock: int = 0
+    """The clock of the last attempt."""
+    due: bool = False
+    """The next attempt begins as soon as it can, whatever its clock."""
+
+
 class ClusterState(Struct, frozen=True):
     """Holds all that the controller knows; each event makes a new one.
 
@@ -127,6 +130,7 @@ class ClusterState(Struct, frozen=True):
     """
 
     setup: Setup
+    barrier: Barrier
     partitions: tuple[Partition, ...]
     shards: tuple[Shard, ...]
     until: int
@@ -157,12 +161,7 @@ class ClusterState(Struct, frozen=True):
     """The clocks last reported upwards: completed, consistent."""
     saving: frozenset[str] = frozenset()
     """Machines whose part of the model is not written yet."""
-    newest_checkpoint: NewestCheckpoint = NewestCheckpoint(0, "")
-    checkpoint_attempt: CheckpointAttempt | None = None
-    attempts: int = 0
-    attempted_clock: int = 0
-    """The clock of the last checkpoint attempt."""
-    checkpoint_due: bool = False
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     unannounced_roles: tuple[RoleEvent, ...] = ()
     """Roles that reported before their machine was announced: the two come over different channels."""
     departed: frozenset[str] = frozenset()
@@ -174,19 +173,19 @@ class ClusterState(Struct, frozen=True):
     """The latest events, for error messages."""
 
     @classmethod
-    def from_setup(cls, setup: Setup) -> Self:
+    def from_setup(cls, setup: Setup, barrier: Barrier) -> Self:
         """Returns a job without machines. Raises ValueError where the setup describes no job."""
         setup.require_valid()
         start = setup.start
         return cls(
             setup,
+            barrier,
             partitions=tuple(Partition.absent_at(number, start) for number in range(setup.partitions)),
             shards=(Shard(),) * setup.shards,
             until=setup.clocks,
             consistent=start,
             progress=(start, start),
-            newest_checkpoint=NewestCheckpoint(start, setup.resume),
-            attempted_clock=start,
+            checkpoints=Checkpoints(NewestCheckpoint(start, setup.resume), attempted_clock=start),
             furthest_clock=start,
         )
 
@@ -258,6 +257,10 @@ class ClusterState(Struct, frozen=True):
 
     # ---- changes -------------------------------------------------------------------------------
 
+    def with_checkpoints(self, **changed: Any) -> ClusterState:
+        """Returns the state with these fields of ``checkpoints`` changed."""
+        return replace(self, checkpoints=replace(self.checkpoints, **changed))
+
     def with_machine(self, machine: MachineRecord) -> ClusterState:
         # A machine that is replaced keeps its place in the order of joining.
         return replace(self, machines={**self.machines, machine.name: machine})
@@ -280,66 +283,7 @@ class ClusterState(Struct, frozen=True):
     def broken_invariant(self, what: str) -> BrokenInvariant:
         return BrokenInvariant(self.with_story(what))
 
-    def violated_invariant(self, invariant: int, how: str) -> BrokenInvariant:
-        return self.broken_invariant(f"invariant {invariant}, {INVARIANTS[invariant]}: {how}")
-
     def with_story(self, what: str) -> str:
         """Returns ``what``, followed by the story so far."""
         lines = "\n  ".join(map(str, self.story))
         return f"{what}\nin {self.phase}, generation {self.generation}, epoch {self.epoch}, after\n  {lines}"
-
-    def check_invariants(self) -> None:
-        """Raises BrokenInvariant, with the story, unless INVARIANTS hold, as they do after every step."""
-        if self.phase is TrainingPhase.TRAINING:
-            for partition in self.partitions:
-                self._check_owner(partition)
-                self._check_backup(partition)
-            self._check_shards()
-        for partition in self.partitions:
-            if self.consistent not in partition.safe or max(partition.safe) > partition.completed:
-                raise self.violated_invariant(5, f"B is {self.consistent}, {partition}")
-        if self.newest_checkpoint.clock > self.consistent:
-            raise self.violated_invariant(5, f"B is {self.consistent}, {self.newest_checkpoint}")
-        for machine in self.machines.values():
-            if machine.safe and (self.holds_shards(machine.name) or self.holds_state(machine.name)):
-                raise self.broken_invariant(f"{machine.name} was said to be safe to kill, and it is not")
-
-    def _check_owner(self, partition: Partition) -> None:
-        if (
-            partition.status not in ON_ITS_WAY | {PartitionStatus.SERVED}
-            or self.live_server(partition.owner) is None
-        ):
-            raise self.violated_invariant(1, f"{partition}")
-        if partition.status is PartitionStatus.MOVING and self.live_server(partition.source) is None:
-            raise self.violated_invariant(1, f"nobody sends {partition}")
-
-    def _check_backup(self, partition: Partition) -> None:
-        incoming = partition.incoming_backup.machine if partition.incoming_backup else None
-        for name in (partition.backup, incoming):
-            if name is not None and not (self.is_reliable(name) and self.live_server(name)):
-                raise self.violated_invariant(2, f"{partition}")
-        if self.is_reliable(partition.owner) or partition.backup or incoming:
-            return
-        # There is nobody to send a copy to, or it is sent once it is served.
-        if self.assignable_servers(Tier.RELIABLE) and partition.status is PartitionStatus.SERVED:
-            raise self.violated_invariant(2, f"{partition}")
-
-    def _check_shards(self) -> None:
-        """Checks invariant 3. Orders wait for partitions on their way, and the shards of drained workers wait
-        until the last worker has drained.
-        """
-        if not self.computing_machines() or not self.all_served:
-            return
-        draining = self.draining_owners()
-        for number, shard in enumerate(self.shards):
-            if shard.owner is None and draining:
-                continue
-            machine = self.machines.get(shard.owner or "")
-            worker = machine.worker if machine else None
-            if (
-                worker is None
-                or worker.drained
-                or worker.orders is None
-                or number not in worker.orders.shards
-            ):
-                raise self.violated_invariant(3, f"shard {number}: {shard}")

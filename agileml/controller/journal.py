@@ -21,7 +21,7 @@ class OtherRules(Exception):
     """Raised when a journal was written by other rules than those that were to read it."""
 
 
-CONTROLLER: Final = ("controller", "protocol", "node/tier.py", "node/transport/reliable_link.py")
+CONTROLLER: Final = ("controller", "protocol", "sync", "node/tier.py", "node/transport/reliable_link.py")
 """The folders and modules below the package ``agileml`` that decide what the controller does."""
 
 

@@ -41,6 +41,7 @@ from agileml.protocol.telemetry import (
     ObjectiveSums,
     Upward,
 )
+from agileml.sync.base import Barrier
 
 CLIENT: Final = "client"
 """The name of the process that runs the machines."""
@@ -72,11 +73,12 @@ class Controller:
     def __init__(
         self,
         setup: Setup,
+        barrier: Barrier,
         objective: Callable[[float, float], float],
         settled_within: float | None = None,
         step: Step = step,
     ) -> None:
-        self.cluster = ClusterState.from_setup(setup)
+        self.cluster = ClusterState.from_setup(setup, barrier)
         self.links: dict[str, Link[Word]] = {}
         self._step = step
         self._objectives = ObjectiveSums(setup.shards, objective)

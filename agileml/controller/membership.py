@@ -144,16 +144,16 @@ def machine_left(cluster: ClusterState, event: MachineLost | MachineReleased) ->
 
 def drop_server_state(cluster: ClusterState, name: str) -> ClusterState:
     """Removes the copies that the server of ``name`` held, and what it was writing."""
-    attempt = cluster.checkpoint_attempt
+    attempt = cluster.checkpoints.attempt
     if attempt is not None and name in attempt.writing:
         # Its part will never be written. What is due stays due: another attempt begins as soon as it can.
-        cluster = replace(cluster, checkpoint_attempt=None, checkpoint_due=True)
+        cluster = cluster.with_checkpoints(attempt=None, due=True)
     elif attempt is not None and name == attempt.sealer:
-        cluster = replace(cluster, checkpoint_attempt=replace(attempt, sealer=None))
+        cluster = cluster.with_checkpoints(attempt=replace(attempt, sealer=None))
     involved = (partition for partition in cluster.partitions if name in partition.copy_holders)
     if cluster.phase is TrainingPhase.STARTING:  # nothing was learned since: it can be made again
         return cluster.with_partitions(
-            Partition.absent_at(p.number, cluster.newest_checkpoint.clock) for p in involved
+            Partition.absent_at(p.number, cluster.checkpoints.newest.clock) for p in involved
         )
     return cluster.with_partitions(
         _without_copy(partition, name, cluster.consistent) for partition in involved

@@ -24,6 +24,7 @@ from agileml.node.transport.sockets import Listener
 from agileml.protocol.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
 from agileml.protocol.telemetry import EndMachine
 from agileml.protocol.wire import Control, control_to_json, decode_packet, encode_packet
+from agileml.sync.bounded_staleness import make_barrier
 
 _GOODBYE_S: Final = 2.0
 """How long agents have to confirm that the job is over. Those that do not hear of it end by lease."""
@@ -43,7 +44,8 @@ class ControllerProcess:
         self._folder = folder
         self._timing = job.timing
         self._stop_after_s = job.stop.seconds
-        self._core = Controller(job.setup, job.make_application().objective, job.stop.delta)
+        objective = job.make_application().objective
+        self._core = Controller(job.setup, make_barrier(job.setup), objective, job.stop.delta)
         self._journal = ControllerJournal(folder.controller_folder / "journal.jsonl", hash_rules())
         self._core.replay_journal(self._journal)
         self._checkpoint_at = time.monotonic()

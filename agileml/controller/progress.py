@@ -121,7 +121,7 @@ def stop_requested(cluster: ClusterState, event: StopRequested) -> Result:  # no
 
     Every partition with a backup ends a range there; one without can return to any clock beyond B.
     """
-    return replace(cluster, until=min(cluster.until, cluster.consistent + cluster.setup.lag_limit)), ()
+    return replace(cluster, until=min(cluster.until, cluster.barrier.last_startable(cluster.consistent))), ()
 
 
 def model_saved(cluster: ClusterState, event: ModelSaved) -> Result:

@@ -51,7 +51,7 @@ def checkpoint_unreadable(cluster: ClusterState, event: CheckpointUnreadable) ->
 
 
 def fail_job(cluster: ClusterState, why: str) -> Result:
-    return replace(cluster, phase=TrainingPhase.FAILED), (Failed(why, cluster.newest_checkpoint.folder),)
+    return replace(cluster, phase=TrainingPhase.FAILED), (Failed(why, cluster.checkpoints.newest.folder),)
 
 
 def recover_partitions(cluster: ClusterState) -> Result:
@@ -69,7 +69,7 @@ def recover_partitions(cluster: ClusterState) -> Result:
 
 def _start_over(cluster: ClusterState) -> Result:
     """Makes every partition again as it was at the newest checkpoint, in the layout of a job that starts."""
-    clock, epoch = cluster.newest_checkpoint.clock, cluster.epoch + 1
+    clock, epoch = cluster.checkpoints.newest.clock, cluster.epoch + 1
     commands: list[Command] = [
         Forget(name, partition.number, epoch)
         for partition in cluster.partitions
@@ -91,10 +91,11 @@ def _start_over(cluster: ClusterState) -> Result:
         consistent=clock,
         progress=(clock, clock),
         saving=frozenset(),
-        checkpoint_attempt=None,
-        attempted_clock=clock,
+        checkpoints=replace(cluster.checkpoints, attempt=None, attempted_clock=clock),
         # A stop that was requested still ends the job soon, counted from the checkpoint.
-        until=cluster.until if cluster.until == cluster.setup.clocks else clock + cluster.setup.lag_limit,
+        until=cluster.until
+        if cluster.until == cluster.setup.clocks
+        else cluster.barrier.last_startable(clock),
     )
     return cluster, tuple(commands)
 

@@ -35,6 +35,7 @@ from agileml.controller.cluster import (
     Result,
     TrainingPhase,
 )
+from agileml.controller.invariants import make_violation
 from agileml.controller.placement import backup_placement, partition_moves, shard_assignment
 from agileml.protocol.commands import Advance, Command, DropCheckpoints, Forget
 from agileml.protocol.events import (
@@ -188,8 +189,8 @@ def step(
     cluster = replace(cluster, input_may_move=turn, has_news=cluster.has_news or not _are_quiet(events))
     due = _select_rules(cluster, events, rules, clock_rules)
     cluster, more = _apply_rules(cluster, due, rules)
-    if cluster.consistent < before.consistent and cluster.consistent != cluster.newest_checkpoint.clock:
-        raise cluster.violated_invariant(4, f"from {before.consistent} to {cluster.consistent}")
+    if cluster.consistent < before.consistent and cluster.consistent != cluster.checkpoints.newest.clock:
+        raise make_violation(cluster, 4, f"from {before.consistent} to {cluster.consistent}")
     # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
     # since clocks alone run only ``CLOCK_RULES``.
     if cluster.input_may_move and cluster.all_served:

@@ -101,6 +101,7 @@ class InputFiles:
             return FileDescription(
                 FileFormat.CSV, self._naming.assign_empty(), TextLayout(",", False, ()), empty=True
             )
+        # Before a header is looked for: the three counts would pass for rows of one column.
         docword = docword_head(lines)
         if docword is not None:
             return FileDescription(
@@ -126,7 +127,7 @@ def describe_input(location: str, columns: Columns, called: Called) -> str:
 
 def parquet_names(filesystem: Any, name: str) -> list[str]:
     """Returns the columns of a Parquet file."""
-    from agileml.data.tables import parquet_columns  # loads DuckDB and pandas
+    from agileml.data.duckdb_files import parquet_columns  # loads DuckDB
 
     return parquet_columns(filesystem, name)
 
@@ -149,6 +150,7 @@ def _numpy_names(filesystem: Any, name: str, form: FileFormat) -> list[str] | in
         if form is FileFormat.NPZ:
             with closing(ZipFile(raw)) as archive:
                 return [member.removesuffix(".npy") for member in archive.namelist()]
+        # Each place along the further axes is a column.
         shape, dtype = array_header(raw)
         return list(dtype.names) if dtype.names else int(np.prod(shape[1:], dtype=np.int64))
 

@@ -6,13 +6,24 @@ one of DuckDB's enumerations, which looks them up row by row without changing th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from agileml.data.array_files import read_arrays
+from agileml.data.duckdb_files import (
+    duckdb_name,
+    open_database,
+    quote_identifier,
+    table_expression,
+    wrap_read_errors,
+)
+from agileml.data.file_survey import InputFiles
+from agileml.data.sources import FileFormat
 
 Names = npt.NDArray[Any]
 
@@ -21,6 +32,8 @@ WHOLE_NUMBER: Final = (
     "then try_cast({0} as bigint) end"
 )
 """Null where text is no whole number. 007 is a name: as a number it could not be told from 7."""
+_BATCH_ROWS: Final = 65_536
+"""Rows of NumPy files that are looked through at a time."""
 _LOOKED_AT_FIRST: Final = 2048
 """Rows that are looked at first: names mostly show there, and then the whole file need not be read for it."""
 
@@ -46,6 +59,50 @@ def columns_with_names(
         assert row is not None
         found |= {name for name, names in zip(rest, row, strict=True) if names}
     return found
+
+
+def find_key_names(files: InputFiles, keys: Sequence[str]) -> dict[str, Names]:
+    """Returns the sorted names in each key column; columns that hold whole numbers alone are left out.
+
+    A pass over the files finds which columns those are, and another one all their names.
+    """
+    named: set[str] = set()
+    for file in files.names if keys else ():
+        with wrap_read_errors(file, files.layout):
+            # A column that has a name in one file has names in all: it is not looked at again.
+            named |= _columns_with_names_in(files, file, [name for name in keys if name not in named])
+    return {name: _find_distinct_names(files, name) for name in keys if name in named}
+
+
+def _columns_with_names_in(files: InputFiles, file: str, keys: Sequence[str]) -> set[str]:
+    """Returns which of the key columns hold anything but whole numbers in ``file``."""
+    look = files.describe_file(file)
+    columns = {name: look.assignment.columns[name] for name in keys}
+    if not keys or look.empty or look.format is FileFormat.SVMLIGHT:
+        return set()
+    if look.format in (FileFormat.NPY, FileFormat.NPZ):
+        blocks = next(read_arrays(files.filesystem, file, columns, 1), {})
+        return {name for name, block in blocks.items() if block.dtype.kind in "US"}
+    wanted = {name: quote_identifier(column) for name, column in columns.items()}
+    with open_database(files.filesystem) as connection:
+        where = duckdb_name(files.filesystem, file)
+        return columns_with_names(connection, table_expression(look), where, wanted)
+
+
+def _find_distinct_names(files: InputFiles, name: str) -> Names:
+    with open_database(files.filesystem) as connection:
+        found = DistinctNames(connection)
+        for file in files.names:
+            look = files.describe_file(file)
+            column = look.assignment.columns[name]
+            with wrap_read_errors(file, files.layout):
+                if look.format in (FileFormat.NPY, FileFormat.NPZ):
+                    for block in read_arrays(files.filesystem, file, {name: column}, _BATCH_ROWS):
+                        found.add_names(block[name])
+                elif not look.empty:
+                    where = duckdb_name(files.filesystem, file)
+                    found.add_query(table_expression(look), where, quote_identifier(column))
+        return found.sorted_names()
 
 
 class DistinctNames:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from agileml.api import ApplicationError, Arrays, Called, Columns, Counts, Kind
 from agileml.data.array_files import array_header
 from agileml.data.column_names import NONE_CALLED
-from agileml.data.file_survey import FileDescription
+from agileml.data.duckdb_files import duckdb_name, open_database
 from agileml.data.sources import FileFormat
 from agileml.data.tables import Table
 
@@ -49,7 +49,6 @@ class Sample(Table):
         called: Called = NONE_CALLED,
         most_values: int = MOST_VALUES,
     ) -> None:
-        self._most_values = most_values
         super().__init__(location, columns, _BATCH_ROWS, called=called)
         self._kept: list[Arrays] = []
         self._values_read = 0
@@ -61,11 +60,6 @@ class Sample(Table):
                 self._whole = False
                 break
         self._rows = sum(len(next(iter(batch.values()))) for batch in self._kept)
-
-    def _names_source(self, look: FileDescription) -> str:
-        """Looks for names in a few more rows than may be read: a pass over all of them takes long."""
-        rows = self._most_values // max(1, len(look.assignment.columns)) + 2 * _BATCH_ROWS
-        return f"(select * from {super()._names_source(look)} limit {rows})"
 
     def batches(self) -> Iterator[Arrays]:
         """Yields the rows that were read."""
@@ -123,8 +117,8 @@ class Sample(Table):
     def _rows_of_parquet(self, file: str) -> int:
         query = "select sum(num_rows) from parquet_file_metadata(?)"
         try:
-            with self._open_database() as connection:
-                found = connection.execute(query, [self._duckdb_name(file)]).fetchone()
+            with open_database(self._filesystem) as connection:
+                found = connection.execute(query, [duckdb_name(self._filesystem, file)]).fetchone()
         except duckdb.Error as error:
             raise ApplicationError(f"cannot read {file}: {error}") from error
         return int(found[0]) if found else 0

@@ -88,6 +88,7 @@ def detect_format(file: str) -> FileFormat:
 
 
 def is_local(filesystem: Any) -> bool:
+    # Some file systems have several names: the local one is ("file", "local").
     return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
 
 
@@ -97,6 +98,7 @@ def first_lines(filesystem: Any, file: str, count: int = _FIRST_LINES) -> list[s
     A quoted field may span lines; then the lines are parts of it.
     """
     raw = filesystem.open(file, "rb", compression="infer")
+    # Spreadsheets write a byte order mark, which would be part of the first column's name.
     with raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
         return [line.rstrip("\r\n") for line in islice(text, count)]
 

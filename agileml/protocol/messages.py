@@ -10,13 +10,16 @@ Every request names the partition's routing ``epoch`` (which ownership it was se
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.events import Event
 from agileml.protocol.events import Peer as Peer
+
+LEADING_SHARD: Final = 0
+"""The shard whose worker decides where ranges for the backups end (``Update.cut``)."""
 
 
 class ProtocolError(Exception):
@@ -92,8 +95,8 @@ class UpdatePart(Struct, frozen=True):
 class Update(Struct, frozen=True):
     """The deltas of a worker's shards in ``clock``. A shard that adds nothing still says so.
 
-    ``cut``: a range for the backups ends with this clock. The worker that computes the first shard decides it
-    for all partitions, as every one of them gets that shard's delta before it completes the clock.
+    ``cut``: a range for the backups ends with this clock. The worker of ``LEADING_SHARD`` decides it for all
+    partitions. One that completes the clock without that shard's delta ends a range there in any case.
     """
 
     request: int

@@ -8,10 +8,6 @@ Arrays that were given out (read, sent, kept as undo) are never written to again
 row makes a new array and keeps the old one as its undo, which copies nothing. A clock that touches some rows
 writes in place, after a copy if the array was given out. So a part of the values is given out as a view where
 the last clock made a new array, as the next one likely will, and as a copy where it wrote in place.
-
-Undo is kept in *steps*, each back over a range of clocks. Where nobody may return to the clock between two
-steps, they are merged, and the older value of a row counts. So a long range needs no more memory than the
-rows it touched.
 """
 
 from __future__ import annotations
@@ -19,31 +15,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from msgspec.structs import replace
 
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch, PendingDelta, ProtocolError, ShardDelta, Undo
-from agileml.row_math import add_in_order, fastest_index, merge_undo, overlay_rows, unite_rows
+from agileml.row_math import add_in_order, fastest_index
 from agileml.server.running_sums import RunningSums
 from agileml.server.stale_view import StaleView
+from agileml.server.undo_log import UndoLog
+from agileml.sync.base import Barrier
 
 
 class PartitionState:
     """Values at the completed clock C (``clock``), and how to get from there to its neighbours.
 
-    ``shards``: how many deltas complete a clock; ``staleness``: the SSP bound s; ``undo``: in their order.
+    ``barrier`` says which deltas complete a clock, and what reads see; ``undo``: in their order.
     """
 
     __slots__ = (
+        "_barrier",
         "_given_out",
-        "_loose",
         "_made_new",
         "_pending",
         "_running_sums",
-        "_shards",
         "_stale",
-        "_undo",
         "clock",
+        "undo",
         "values",
     )
 
@@ -51,8 +47,7 @@ class PartitionState:
         self,
         values: Matrix,
         clock: int,
-        shards: int,
-        staleness: int,
+        barrier: Barrier,
         undo: Iterable[Undo] = (),
         pending: Iterable[PendingDelta] = (),
     ) -> None:
@@ -60,19 +55,13 @@ class PartitionState:
         self.clock = clock
         self._given_out = True  # its maker may still hold it
         self._made_new = False  # whether the last clock did
-        self._shards = shards
-        self._undo = list(undo)
-        # Completed clocks that nobody may ask to return to:
-        self._loose = {step.clock for step in self._undo if step.loose}
+        self._barrier = barrier
+        self.undo = UndoLog(len(values), undo)
         self._pending: dict[int, dict[int, Patch]] = {}
         self._running_sums = RunningSums()
-        self._stale = StaleView() if staleness else None
+        self._stale = StaleView() if barrier.shows_pending else None
         for late in pending:
             self.add_deltas(late.clock, (late.delta,))
-
-    @property
-    def undo_steps(self) -> tuple[Undo, ...]:
-        return tuple(replace(step, loose=step.clock in self._loose) for step in self._undo)
 
     @property
     def pending_deltas(self) -> tuple[PendingDelta, ...]:
@@ -83,19 +72,14 @@ class PartitionState:
             for shard, patch in sorted(deltas.items())
         )
 
-    @property
-    def returnable_clocks(self) -> tuple[int, ...]:
-        """The clocks that this partition can return to, but for the one where undo begins."""
-        return tuple(step.clock for step in self._undo if step.clock not in self._loose)
-
     # ---- reading -------------------------------------------------------------------------------
 
     def read_rows(self, rows: Rows, clock: int) -> Matrix:
         """Returns ``rows`` as computing ``clock`` may see them, shape (len(rows), columns); not to be written
         to.
 
-        With s = 0 exactly the version clock - 1 (for clock C or C + 1). Otherwise everything that has
-        arrived, which is all of clock - s - 1 and read-your-writes.
+        Exactly the version clock - 1 (for clock C or C + 1), or everything that has arrived where the barrier
+        shows what is pending.
         """
         if self._stale is not None:
             alone = self._running_sums.is_single_run(rows)
@@ -105,7 +89,7 @@ class PartitionState:
             return self._take_rows(rows) if found is None else found
         if clock == self.clock + 1:
             return self._take_rows(rows)
-        if clock != self.clock or not self._undo or self._undo[-1].since != clock - 1:
+        if clock != self.clock or not self.undo.is_last_step_of(clock):
             raise ProtocolError(f"version {clock - 1} was asked of a partition at clock {self.clock}")
         return self._rows_at(clock - 1, rows)
 
@@ -115,20 +99,16 @@ class PartitionState:
         return self.values
 
     def values_at(self, clock: int) -> Matrix:
-        """Returns all values at the end of one of the ``returnable_clocks``, not to be written to."""
+        """Returns all values at the end of a clock that can be returned to, not to be written to."""
         return self._rows_at(clock, np.arange(len(self.values)))
 
     def changes_between(self, since: int, clock: int) -> Patch:
         """Returns the rows that clocks since + 1 to ``clock`` touched, with their values at the end of
         ``clock``.
 
-        This is what a backup at ``since`` or later lacks. Both are ``returnable_clocks``, or undo begins at
-        ``since``.
+        This is what a backup at ``since`` or later lacks. Both can be returned to.
         """
-        steps = [step for step in self._undo if since < step.clock <= clock]
-        if not steps or (steps[0].since, steps[-1].clock) != (since, clock):
-            raise ProtocolError(f"({since}, {clock}] is not a range of {self._format_ranges()}")
-        rows = unite_rows([step.patch.rows for step in steps], len(self.values))
+        rows = self.undo.changed_rows(since, clock)
         return Patch(rows, self._rows_at(clock, rows))
 
     def _take_rows(self, rows: Rows) -> Matrix:
@@ -144,14 +124,7 @@ class PartitionState:
         return taken
 
     def _rows_at(self, clock: int, rows: Rows) -> Matrix:
-        values = self._take_rows(rows)
-        for step in reversed(self._undo):
-            if step.since >= clock:
-                values = overlay_rows(values, rows, step.patch, len(self.values))
-        return values
-
-    def _format_ranges(self) -> str:
-        return ", ".join(f"({step.since}, {step.clock}]" for step in self._undo) or "none"
+        return self.undo.overlay_values(self._take_rows(rows), rows, clock)
 
     # ---- going on ------------------------------------------------------------------------------
 
@@ -170,11 +143,15 @@ class PartitionState:
             if self._stale is not None:
                 self._stale.add_delta(delta.patch)
 
+    def has_delta(self, clock: int, shard: int) -> bool:
+        """Whether the shard's delta of a clock beyond C waits here."""
+        return shard in self._pending.get(clock, ())
+
     def complete_clock(self, *, keep: bool = True) -> bool:
-        """Moves to clock C + 1 if all its deltas are in. ``keep``: somebody may want to
+        """Moves to clock C + 1 if the barrier holds its deltas to be enough. ``keep``: somebody may want to
         return to it later.
         """
-        if len(self._pending.get(self.clock + 1, ())) < self._shards:
+        if not self._barrier.is_complete(self.clock + 1, self._pending.get(self.clock + 1, ())):
             return False
         deltas = self._pending.pop(self.clock + 1)
         # Where sums were kept as the deltas came, the last delta leaves nothing to add.
@@ -190,8 +167,8 @@ class PartitionState:
             for late in self.pending_deltas if self._pending else ():
                 self._running_sums.add_delta(late.clock, late.delta, self.values, self.clock)
         if not keep:
-            self._loose.add(self.clock)
-        self._merge_loose()
+            self.undo.mark_loose(self.clock)
+        self.undo.merge_loose()
         if self._stale is not None:
             pending = (late.delta.patch for late in self.pending_deltas)
             self._stale.advance_clock(after.rows, self.values, pending)
@@ -200,13 +177,6 @@ class PartitionState:
     def overwrite_rows(self, patch: Patch, clock: int) -> None:
         """Moves to ``clock`` by setting the rows that were touched since, remembering what they held."""
         self._apply_patch(patch, clock, given_out=True)
-
-    def split_last(self, last: Iterable[Undo]) -> None:
-        """Ends the last range before its last clock, if ``last`` has a step that undoes that clock alone."""
-        for step in last:
-            ranges = [replace(range_, clock=step.since) for range_ in self._undo[-1:]]
-            if not ranges or ranges[0].since < step.since:
-                self._undo[-1:] = [*ranges, replace(step, loose=False)]
 
     def _apply_patch(self, after: Patch, clock: int, *, given_out: bool) -> None:
         self._made_new = len(after.rows) == len(self.values)
@@ -218,7 +188,7 @@ class PartitionState:
             where = fastest_index(after.rows)
             before = Patch(after.rows, self.values[where].copy())
             self.values[where] = after.values
-        self._undo.append(Undo(self.clock, clock, False, before))
+        self.undo.add_step(self.clock, clock, before)
         self.clock = clock
 
     def _make_writable(self) -> None:
@@ -226,27 +196,11 @@ class PartitionState:
         if self._given_out:
             self.values, self._given_out = self.values.copy(), False
 
-    def _merge_loose(self) -> None:
-        """Merges the last step but one with the one before, where nobody may return between them. The last
-        clock stays alone.
-        """
-        if len(self._undo) < 3 or self._undo[-3].clock not in self._loose:
-            return
-        older, newer = self._undo[-3:-1]
-        self._loose.remove(older.clock)
-        patch = merge_undo(older.patch, newer.patch, len(self.values))
-        self._undo[-3:-1] = [Undo(older.since, newer.clock, False, patch)]
-
     # ---- going back ----------------------------------------------------------------------------
-
-    def keep_all(self) -> tuple[int, ...]:
-        """Keeps also the steps whose end was loose and is still there; returns all clocks that are kept."""
-        self._loose.clear()
-        return self.returnable_clocks
 
     def can_return_to(self, clock: int) -> bool:
         """Whether the values at the end of ``clock`` can be restored."""
-        return clock == self.clock or any(step.since == clock for step in self._undo)
+        return clock == self.clock or self.undo.can_return_to(clock)
 
     def roll_back(self, clock: int) -> None:
         """Returns to the end of ``clock``, bit for bit; every pending delta is dropped.
@@ -255,10 +209,10 @@ class PartitionState:
         """
         if not self.can_return_to(clock):
             raise ProtocolError(
-                f"cannot return from clock {self.clock} to {clock} over {self._format_ranges()}"
+                f"cannot return from clock {self.clock} to {clock} over {self.undo.format_ranges()}"
             )
         while self.clock > clock:
-            step = self._undo.pop()
+            step = self.undo.take_last()
             # The undo of a whole partition is the old array itself: nothing to copy, but others may hold it.
             if len(step.patch.rows) == len(self.values):
                 self.values, self._given_out = step.patch.values, True
@@ -266,7 +220,7 @@ class PartitionState:
                 self._make_writable()
                 self.values[fastest_index(step.patch.rows)] = step.patch.values
             self.clock = step.since
-        self._loose = {loose for loose in self._loose if loose < clock}
+        self.undo.keep_from(clock)
         self.drop_pending()
 
     def drop_pending(self) -> None:
@@ -277,7 +231,5 @@ class PartitionState:
 
     def trim_undo(self, backed: int) -> None:
         """Drops the undo of clocks before ``backed``, but never what a read may still ask for."""
-        # With s = 0 a slow worker may still read the version before the last clock.
-        oldest = min(backed, self.clock - 1)
-        self._undo = [step for step in self._undo if step.clock > oldest]
-        self._loose = {clock for clock in self._loose if clock > oldest}
+        # A slow worker may still read the version before the first clock that is not over everywhere.
+        self.undo.trim(min(backed, self._barrier.over_clock(self.clock)))

@@ -119,6 +119,7 @@ class PendingRequests:
             number, partition = place = due.popleft()
             if attempt(self._items[partition][number]):
                 self._remove_item(number, partition)
+                # It may have released any of those that were tried before it.
                 in_vain = 0
             else:
                 due.append(place)

@@ -36,6 +36,7 @@ from agileml.protocol.meters import ServerMeter
 from agileml.protocol.wire import Control
 from agileml.server.checkpoint_writer import CheckpointWriter
 from agileml.server.server import Server
+from agileml.sync.bounded_staleness import make_barrier
 
 _SAVE_AGAIN_S: Final = 5.0
 """The pause after a model could not be written: this machine may hold all that is left of the training."""
@@ -69,7 +70,7 @@ class ServerProcess:
             with self._activity.while_doing("making initial values of {} rows", len(rows)):
                 return app.initial(rows, shape)
 
-        self._core = Server(me, job.setup, shape, initial, self._read_stored)
+        self._core = Server(me, job.setup, make_barrier(job.setup), shape, initial, self._read_stored)
         self._control.queue_message(ServerReady(machine, incarnation, self._data.endpoint))
 
     def run(self) -> None:

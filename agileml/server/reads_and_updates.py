@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
-from agileml.protocol.events import Setup
 from agileml.protocol.messages import Answer, Behind, Moved, ReadDone, ReadPart, UpdateDone, UpdatePart
 from agileml.server.pending_requests import RequestPart
 from agileml.server.replica import Replica, ReplicaRole
+from agileml.sync.base import Barrier
 
 _AHEAD_OF_CONTROLLER: Final = 8
 _MOST_AHEAD_OF_CONTROLLER: Final = 64
@@ -34,7 +34,7 @@ WAIT: Final = Unanswered.WAIT
 PartAnswer: TypeAlias = Answer | Unanswered
 
 
-def answer_part(asked: RequestPart, replica: Replica | None, left: int, setup: Setup) -> PartAnswer:
+def answer_part(asked: RequestPart, replica: Replica | None, left: int, barrier: Barrier) -> PartAnswer:
     """Answers one part of a request, or tells it to wait.
 
     ``replica``: what the server has of the partition; ``left``: the newest epoch under which it has none. An
@@ -52,21 +52,20 @@ def answer_part(asked: RequestPart, replica: Replica | None, left: int, setup: S
         return Unanswered.STALE
     if isinstance(asked.part, UpdatePart):
         return _answer_update(replica, asked, asked.part)
-    return _answer_read(replica, asked, asked.part, setup)
+    return _answer_read(replica, asked, asked.part, barrier)
 
 
 def _answer_read(
-    replica: Replica, asked: RequestPart, part: ReadPart, setup: Setup
+    replica: Replica, asked: RequestPart, part: ReadPart, barrier: Barrier
 ) -> Answer | Literal[Unanswered.WAIT]:
     state = replica.state
-    # A later clock is complete here, and no worker pushes a clock before its last one is acknowledged.
-    over = max(state.clock - 1, replica.backed)
+    over = max(barrier.over_clock(state.clock), replica.ranges.backed)
     if over >= asked.clock:
         return Behind(asked.request, over)
-    if state.clock < asked.clock - setup.staleness - 1:
+    if not barrier.is_readable(asked.clock, state.clock):
         return WAIT
-    ahead = 0 if replica.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
-    if replica.backed < asked.clock - setup.lag_limit - ahead:
+    ahead = 0 if replica.ranges.backup is not None else _clocks_ahead_allowed(state.values.nbytes)
+    if asked.clock > barrier.last_startable(replica.ranges.backed) + ahead:
         return WAIT  # limits what a failure costs, and the memory for undo
     return ReadDone(asked.request, part.partition, state.read_rows(part.rows, asked.clock))
 
@@ -81,6 +80,6 @@ def _clocks_ahead_allowed(size: int) -> int:
 
 def _answer_update(replica: Replica, asked: RequestPart, part: UpdatePart) -> UpdateDone:
     if asked.cut and asked.clock > replica.state.clock:
-        replica.cuts.add(asked.clock)
+        replica.ranges.cuts.add(asked.clock)
     replica.state.add_deltas(asked.clock, part.deltas)
-    return UpdateDone(asked.request, part.partition, replica.is_behind)
+    return UpdateDone(asked.request, part.partition, replica.ranges.is_behind)

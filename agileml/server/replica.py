@@ -1,22 +1,19 @@
-"""Holds a server's replica of a partition: its role here, and which ranges of clocks its backup still lacks.
+"""Holds a server's replica of a partition: its role, its generation, and the messages that follow from them.
 
-One range per partition is on its way to the backup, and one more may wait, whose end is kept. What comes
-after is merged, so a slow backup costs memory for the rows touched, not for the clocks. Where it lags too far
-nothing is read any more, and the clock where that happens ends a range whatever the worker decided. A push or
-its confirmation may be lost with a connection. Then the backup says what it has, and is sent all since then
-in one range, unless a newer B confirms it meanwhile.
+Which ranges of clocks its backup still lacks is kept in ``backup_ranges``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from agileml.protocol.events import ClockCompleted, Setup
+from agileml.protocol.events import BackedUp, ClockCompleted, Installed
 from agileml.protocol.messages import (
     EndOfLife,
     Install,
     Lacking,
+    Outgoing,
     Peer,
     ProtocolError,
     Push,
@@ -24,7 +21,9 @@ from agileml.protocol.messages import (
     PushInquiry,
     Send,
 )
+from agileml.server.backup_ranges import BackupRanges
 from agileml.server.partition import PartitionState
+from agileml.sync.base import Barrier
 
 
 class ReplicaRole(StrEnum):
@@ -40,11 +39,7 @@ class ReplicaRole(StrEnum):
 
 @dataclass(slots=True)
 class Replica:
-    """One partition on this server.
-
-    ``base``: the clock its generation started from; ``backed``: every partition is backed up to it, as far as
-    is known here; ``sent``, ``acked``: the end of the last range for the backup, and of the last it holds.
-    """
+    """One partition on this server. ``base``: the clock that its generation started from."""
 
     partition: int
     state: PartitionState
@@ -52,67 +47,51 @@ class Replica:
     epoch: int
     generation: int
     base: int
-    backed: int
-    backup: Peer | None = None
+    ranges: BackupRanges
     target: Peer | None = None
     """The server it was last handed to: what was sent may still be on its way."""
-    sent: int = 0
-    acked: int = 0
-    cuts: set[int] = field(default_factory=set)
-    """Clocks not complete yet that shall end a range."""
-    pushed_lately: bool = False
-    """It was pushed since ``retry_unanswered`` was last called."""
-    served_from: int = 0
-    """The clock it was at when serving it began here, or its generation did."""
-    alone: int = 0
-    """The last clock that the backup can receive only as a range of its own: it held all before, and nobody
-    else has pushed it.
-    """
 
     @classmethod
-    def from_install(cls, message: Install, backed: int, setup: Setup) -> Replica:
-        """Returns what came, before its role is known."""
-        values, undo, pending = message.values, message.undo, message.pending
-        state = PartitionState(values, message.clock, setup.shards, setup.staleness, undo, pending)
-        replica = cls(
-            message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, backed
-        )
-        replica.assume_backup_at(
-            max(message.acked, backed)
-        )  # what was on its way may be lost with its sender
-        replica.cuts = set(message.cuts)
-        return replica
+    def from_install(cls, message: Install, backed: int, barrier: Barrier) -> Replica:
+        """Returns what came, before its role is known. ``backed``: the newest B that is known here."""
+        state = PartitionState(message.values, message.clock, barrier, message.undo, message.pending)
+        ranges = BackupRanges(state, backed, cuts=set(message.cuts))
+        ranges.assume_backup_at(max(message.acked, backed))  # what was on its way may be lost with its sender
+        return cls(message.partition, state, ReplicaRole.BACKUP, 0, message.generation, message.base, ranges)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether another range would have to wait for one that waits."""
-        return self.sent > self.acked and bool(self.cuts or self.unsent_ends)
-
-    @property
-    def unsent_ends(self) -> list[int]:
-        """The ends of ranges that the backup was not sent yet."""
-        return (
-            []
-            if self.backup is None
-            else [clock for clock in self.state.returnable_clocks if clock > self.sent]
-        )
-
-    def must_keep(self, clock: int, lag: int) -> bool:
-        """Whether somebody may want to return to ``clock``. Reads stop before ``lag`` clocks are exceeded."""
-        return self.backup is None or clock in self.cuts or clock - self.backed >= lag
-
-    def complete_clocks(self, machine: str, lag: int) -> list[ClockCompleted]:
-        """Moves over every clock whose deltas are all in. ``must_keep`` decides which of them can be returned
-        to.
-        """
-        state, completed = self.state, []
-        while state.complete_clock(keep=self.must_keep(state.clock + 1, lag)):
-            self.cuts.discard(state.clock)
-            state.trim_undo(self.backed)
+    def complete_clocks(self, machine: str, barrier: Barrier) -> list[ClockCompleted]:
+        """Moves over every clock that is complete. ``must_keep`` decides which of them can be returned to."""
+        state, ranges, completed = self.state, self.ranges, []
+        while state.complete_clock(keep=ranges.must_keep(state.clock + 1, barrier)):
+            ranges.cuts.discard(state.clock)
+            state.trim_undo(ranges.backed)
             completed.append(ClockCompleted(machine, self.partition, self.generation, state.clock))
         return completed
 
+    def start_serving(self, machine: str, epoch: int, backup: Peer | None) -> list[Outgoing]:
+        """Serves from now on; returns what the controller must hear of it, and the backup."""
+        self.role, self.epoch, self.ranges.backup = ReplicaRole.SERVING, epoch, backup
+        self.ranges.mark_serving_start()
+        installed = Installed(machine, self.partition, epoch, self.state.clock)
+        if backup is not None:
+            return [installed, *self.next_push()]
+        # This replica is the durable one now: the controller must know all that it can return to.
+        kept = self.state.undo.keep_all()
+        said = (ClockCompleted(machine, self.partition, self.generation, clock) for clock in kept)
+        return [installed, *said]
+
     # ---- as a backup ---------------------------------------------------------------------------
+
+    def follow_as_backup(self, machine: str, epoch: int) -> list[Outgoing]:
+        """Becomes the backup of the server that sent it; returns what the controller must hear of it."""
+        self.epoch = epoch
+        installed = Installed(machine, self.partition, epoch, self.state.clock)
+        return [installed, *self.report_backed_up(machine)]
+
+    def report_backed_up(self, machine: str) -> list[BackedUp]:
+        """Returns reports of all clocks that this backup can return to."""
+        clocks = self.state.undo.returnable_clocks
+        return [BackedUp(machine, self.partition, self.generation, clock) for clock in clocks]
 
     def adopt_generation(self, message: Push | EndOfLife) -> bool:
         """Returns whether the message is of this backup's generation. A newer one is taken on first."""
@@ -135,20 +114,15 @@ class Replica:
 
     def next_push(self) -> list[Send]:
         """Sends the next range, if the backup holds the last one."""
-        if self.role is ReplicaRole.SERVING and self.sent == self.acked and self.unsent_ends:
-            return [self.push_until(self.unsent_ends[0])]
+        ranges = self.ranges
+        if self.role is ReplicaRole.SERVING and ranges.sent == ranges.acked and ranges.unsent_ends:
+            return [self._push_until(ranges.unsent_ends[0])]
         return []
 
     def last_pushes(self) -> list[Send]:
         """Sends all that the backup lacks, before an end of life."""
-        self.state.keep_all()
-        return [self.push_until(clock) for clock in self.unsent_ends]
-
-    def push_until(self, clock: int) -> Send:
-        push = self._make_push(self.sent, clock)
-        self.alone = clock if self.acked == self.sent == clock - 1 >= self.served_from else 0
-        self.sent = clock
-        return push
+        self.state.undo.keep_all()
+        return [self._push_until(clock) for clock in self.ranges.unsent_ends]
 
     def push_again(self, lacking: Lacking) -> list[Send]:
         """Sends all since the clock that the backup reports; nothing where the report is outdated, or says
@@ -157,79 +131,33 @@ class Replica:
         A backup of an older generation returns to this one's base first.
         """
         since = lacking.clock if lacking.generation == self.generation else self.base
-        if lacking.generation > self.generation or not self.acked <= since < self.sent:
+        if lacking.generation > self.generation or not self.ranges.acked <= since < self.ranges.sent:
             return []
-        return [self._make_push(since, self.sent)]
+        return [self._make_push(since, self.ranges.sent)]
 
     def confirm_push(self, done: PushDone) -> None:
         """Records that the backup holds the end of a range; it may say so twice."""
         # An older confirmation says nothing about the range on its way, which was sent since.
-        if (self.generation, self.sent) == (done.generation, done.clock):
-            self.acked = done.clock
+        if (self.generation, self.ranges.sent) == (done.generation, done.clock):
+            self.ranges.acked = done.clock
 
-    def mark_backed(self, clock: int) -> None:
-        """Records that every partition is backed up to ``clock``."""
-        self.backed = max(self.backed, clock)
-        self.acked = max(self.acked, self.backed)
-        # B says that the backup has it, even where its confirmation was lost.
-        self.sent = max(self.sent, self.acked)
-        self.state.trim_undo(self.backed)
-
-    def assume_backup_at(self, clock: int) -> None:
-        """Assumes that the backup holds ``clock``, or will before anything else reaches it."""
-        self.sent = self.acked = clock
-        self._reset_serving_start()
-
-    def start_serving(self, epoch: int, backup: Peer | None) -> None:
-        self.role, self.epoch, self.backup = ReplicaRole.SERVING, epoch, backup
-        self._reset_serving_start()
-
-    def _reset_serving_start(self) -> None:
-        self.served_from, self.alone = self.state.clock, 0
+    def _push_until(self, clock: int) -> Send:
+        push = self._make_push(self.ranges.sent, clock)
+        self.ranges.mark_sent(clock)
+        return push
 
     def _make_push(self, since: int, clock: int) -> Send:
-        if self.backup is None:
+        if self.ranges.backup is None:
             raise ProtocolError(f"partition {self.partition} has no backup to push to")
         patch = self.state.changes_between(since, clock)
-        self.pushed_lately = True
-        return Send(self.backup, Push(self.partition, self.generation, self.base, since, clock, patch))
+        self.ranges.pushed_lately = True
+        push = Push(self.partition, self.generation, self.base, since, clock, patch)
+        return Send(self.ranges.backup, push)
 
-    # ---- going back, and going away ------------------------------------------------------------
+    # ---- going back ----------------------------------------------------------------------------
 
     def return_to(self, generation: int, clock: int) -> None:
         self.state.roll_back(clock)
         self.generation, self.base = generation, clock
-        self.assume_backup_at(clock)
-        self.cuts.clear()
-
-    def make_install(self, epoch: int, acked: int) -> Install:
-        """Returns the whole replica, to be served, but for the deltas that are still to be summed."""
-        state = self.state
-        return Install(
-            self.partition,
-            epoch,
-            self.generation,
-            self.base,
-            self.backed,
-            acked,
-            state.clock,
-            tuple(sorted(self.cuts)),
-            state.all_values(),
-            state.undo_steps,
-            pending=(),
-            backup=None,
-        )
-
-    def make_end_of_life(self, epoch: int) -> EndOfLife:
-        """Returns what the backup lacks beside the ranges. What it overwrote for a range, it knows itself."""
-        state = self.state
-        return EndOfLife(
-            self.partition,
-            epoch,
-            self.generation,
-            self.base,
-            state.clock,
-            tuple(sorted(self.cuts)),
-            () if self.alone == state.clock else state.undo_steps[-1:],
-            state.pending_deltas,
-        )
+        self.ranges.assume_backup_at(clock)
+        self.ranges.cuts.clear()

@@ -80,11 +80,14 @@ class RunningSums:
         self._newest[run.start] = after
 
     def take_values(self, clock: int) -> Patch | None:
-        """Returns the values at the end of ``clock``, all of whose deltas came; None unless they were added
-        as they came.
+        """Returns the values at the end of ``clock``; None unless the deltas of all shards were added as they
+        came.
         """
         begun = self._begun.pop(clock, None)
-        return None if begun is None else Patch(self._rows, begun[0])
+        # A barrier may complete a clock without some shard: its part of the array was never written.
+        if begun is None or len(begun[1]) < len(self._runs):
+            return None
+        return Patch(self._rows, begun[0])
 
     def is_single_run(self, rows: Rows) -> bool:
         """Whether these are the rows of one shard, and nobody else's deltas touch them."""

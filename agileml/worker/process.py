@@ -22,6 +22,7 @@ from agileml.protocol.events import Loaded, WorkerReady
 from agileml.protocol.messages import Answer, Outgoing, Patch, Reply, Save, Send, Snapshot
 from agileml.protocol.meters import WorkerMeter
 from agileml.protocol.telemetry import ObjectiveReport, ShardObjective
+from agileml.sync.bounded_staleness import make_barrier
 from agileml.worker.shard_cache import ShardCache
 from agileml.worker.shard_loader import ShardLoader
 from agileml.worker.worker import ShardWork, Worker
@@ -71,7 +72,9 @@ class WorkerProcess:
         self._poller.register(self._loader.wake_fd, zmq.POLLIN)
         self._incarnation = incarnation
         columns, rows = self._input.shape.columns, cache(self._input.read_rows)
-        self._core = Worker(machine, incarnation, job.setup.partitions, columns, rows)
+        self._core = Worker(
+            machine, incarnation, job.setup.partitions, columns, rows, make_barrier(job.setup)
+        )
         self._control.queue_message(WorkerReady(machine, incarnation))
 
     def run(self) -> None:

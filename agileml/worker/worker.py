@@ -20,35 +20,28 @@ that has nothing of it says so (``Unknown``), and it is sent again. A server may
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from agileml.node.arrays import Matrix, Rows
-from agileml.protocol.commands import Assign, Route
+from agileml.protocol.commands import Assign
 from agileml.protocol.events import Drained
 from agileml.protocol.messages import (
+    LEADING_SHARD,
     Answer,
     Behind,
-    Inquiry,
     Moved,
     Outgoing,
     Patch,
-    Peer,
-    Read,
     ReadDone,
-    ReadPart,
-    Send,
-    ShardDelta,
     Unknown,
-    Update,
     UpdateDone,
-    UpdatePart,
 )
-from agileml.worker.read_plan import ReadPlan, ReadPlanner
+from agileml.sync.base import Barrier
+from agileml.worker.deliveries import Deliveries
+from agileml.worker.read_plan import ReadPlanner
+from agileml.worker.requests import Requests
+from agileml.worker.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +57,6 @@ class ShardWork:
     values: Matrix
 
 
-_Content: TypeAlias = Rows | list[ShardDelta]
-"""What is read of a partition, or added to it."""
-
-
-@dataclass(slots=True)
-class _PendingPart:
-    """A part under way, and where it went last; ``request`` 0: nowhere, or it was refused there.
-
-    ``recent``: asked, or asked after, since the shell last said that time has passed; ``again``: to be asked
-    again when what is pushed is acknowledged.
-    """
-
-    content: _Content
-    route: Route | None = None
-    request: int = 0
-    recent: bool = True
-    again: bool = False
-
-
-@dataclass(slots=True)
-class _Task:
-    number: int
-    clock: int
-    shards: tuple[int, ...]
-    plan: ReadPlan
-    snapshot: Matrix | None = None
-    deltas: dict[int, Patch] = field(default_factory=dict)
-    asked: dict[int, _PendingPart] = field(default_factory=dict)
-    pushing: bool = False
-
-    @property
-    def is_reading(self) -> bool:
-        return not self.pushing and bool(self.asked)
-
-    @property
-    def uncomputed_shards(self) -> list[int]:
-        return [shard for shard in self.shards if shard not in self.deltas]
-
-
 class Worker:
     """Decides what to read, compute and push.
 
@@ -110,21 +64,25 @@ class Worker:
     """
 
     def __init__(
-        self, machine: str, incarnation: int, partitions: int, columns: int, rows: Callable[[int], Rows]
+        self,
+        machine: str,
+        incarnation: int,
+        partitions: int,
+        columns: int,
+        rows: Callable[[int], Rows],
+        barrier: Barrier,
     ) -> None:
         self._machine = machine
         self._incarnation = incarnation
         self._columns = columns
         self._planner = ReadPlanner(partitions, rows)
         self._assigned: Assign | None = None
-        self._routes: dict[int, Route] = {}
-        self._over = 0  # clocks up to here are complete everywhere
-        self._delivered: dict[int, int] = {}  # shard -> last clock acknowledged, in this generation
-        self._task: _Task | None = None
-        self._ahead: _Task | None = None  # the next one, which reads while the one in hand ends
-        self._numbers = 0
+        self._deliveries = Deliveries(barrier)
+        self._requests = Requests()
+        self._task: Task | None = None
+        self._ahead: Task | None = None  # the next one, which reads while the one in hand ends
+        self._tasks_made = 0
         self._drained = False
-        self._behind: dict[int, bool] = {}  # partition -> what its server said last
         self._out: list[Outgoing] = []
 
     # ---- what the shell sees -------------------------------------------------------------------
@@ -140,15 +98,11 @@ class Worker:
         if last is not None and assign.version <= last.version:
             return ()
         if last is None or assign.generation > last.generation:
-            # A roll-back: whatever was delivered since is undone on the servers.
-            self._over, self._delivered = assign.clock - 1, {}
+            self._deliveries.start_generation(assign.clock)
             self._task = self._ahead = None
-            self._behind.clear()
         self._assigned = assign
-        self._over = max(self._over, assign.clock - 1)
-        for shard, clock in assign.delivered:
-            self._delivered[shard] = max(clock, self._delivered.get(shard, 0))
-        self._routes = {route.partition: route for route in assign.routes}
+        self._deliveries.learn_assignment(assign)
+        self._requests.set_assignment(assign)
         if not assign.drain:
             self._drained = False
         self._review_task(assign)
@@ -157,24 +111,13 @@ class Worker:
 
     def handle_answer(self, answer: Answer) -> tuple[Outgoing, ...]:
         """Takes a server's answer; one to a request that is no longer under way is ignored."""
-        for task in (self._task, self._ahead):
-            if task is not None:
-                self._apply_answer(task, answer)
+        for task in self._tasks_in_hand():
+            self._apply_answer(task, answer)
         return self._advance_tasks()
 
     def retry_unanswered(self) -> tuple[Outgoing, ...]:
         """Asks servers after what has had no answer since before the last call."""
-        silent: dict[tuple[Peer, int], list[int]] = defaultdict(list)
-        for task in (self._task, self._ahead):
-            for partition, asked in () if task is None else task.asked.items():
-                if not asked.recent and asked.request and asked.route is not None:
-                    server = Peer(asked.route.machine, asked.route.endpoint)
-                    silent[server, asked.request].append(partition)
-                asked.recent = False
-        return tuple(
-            Send(server, Inquiry(request, tuple(partitions)))
-            for (server, request), partitions in silent.items()
-        )
+        return tuple(self._requests.inquire(self._tasks_in_hand()))
 
     @property
     def uncomputed_count(self) -> int:
@@ -193,9 +136,7 @@ class Worker:
         if task is None or task.pushing or task.asked:
             return ()
         shards = task.uncomputed_shards[:at_most]
-        return tuple(
-            ShardWork(task.number, shard, task.clock, self._shard_values(task, shard)) for shard in shards
-        )
+        return tuple(ShardWork(task.number, shard, task.clock, task.shard_values(shard)) for shard in shards)
 
     def take_result(self, work: ShardWork, delta: Patch) -> tuple[Outgoing, ...]:
         """Takes the delta of a piece of work: global rows, sorted and unique."""
@@ -213,10 +154,10 @@ class Worker:
 
     # ---- the task in hand ----------------------------------------------------------------------
 
-    def _apply_answer(self, task: _Task, answer: Answer) -> None:
+    def _apply_answer(self, task: Task, answer: Answer) -> None:
         if isinstance(answer, Behind):
             if any(asked.request == answer.request for asked in task.asked.values()):
-                self._over = max(self._over, answer.clock)
+                self._deliveries.mark_over(answer.clock)
                 self._drop_task(task)
             return
         asked = task.asked.get(answer.partition)
@@ -227,21 +168,26 @@ class Worker:
                 asked.request = 0
             case Unknown():
                 asked.route = None
-            case UpdateDone(partition=partition, behind=behind):
-                del task.asked[partition]
-                self._behind[partition] = behind
-            case ReadDone() if self._may_overtake_push(task, answer.partition):
+            case UpdateDone():
+                del task.asked[answer.partition]
+                self._requests.note_lag(answer)
+            case ReadDone() if answer.partition in self._pushed_before(task):
                 asked.route, asked.request, asked.again = None, 0, True
             case ReadDone():
                 del task.asked[answer.partition]
-                self._store_rows(task, answer)
+                task.store_rows(answer)
 
-    def _may_overtake_push(self, ahead: _Task, partition: int) -> bool:
-        """Whether what is read may lack an earlier clock that is being pushed there."""
+    def _pushed_before(self, ahead: Task) -> Collection[int]:
+        """Returns the partitions to which an earlier clock is being pushed: what is read of them may lack
+        it.
+        """
         task = self._task
-        return task is not None and task.pushing and task.clock < ahead.clock and partition in task.asked
+        return task.asked if task is not None and task.pushing and task.clock < ahead.clock else ()
 
-    def _drop_task(self, task: _Task) -> None:
+    def _tasks_in_hand(self) -> list[Task]:
+        return [task for task in (self._task, self._ahead) if task is not None]
+
+    def _drop_task(self, task: Task) -> None:
         if task is self._task:
             self._task = None
         else:
@@ -254,18 +200,18 @@ class Worker:
         Machines that join or leave one by one change assignments many times in a clock. So a read goes on for
         the shards that stay, and gained ones make a task of their own after this one. Deltas that were
         computed are pushed although their shards have another owner by now, who may still have to begin.
-        Shard 0's are not: its owner alone decides where ranges for the backups end. A draining worker goes on
-        reading where all earlier clocks are over, but waits for nobody: the workers it would wait for may
-        drain too.
+        The leading shard's are not: its owner alone decides where ranges for the backups end. A draining
+        worker goes on reading for a clock that others await, but waits for nobody: the workers it would wait
+        for may drain too.
         """
         task = self._task
         if task is None or task.pushing:
             return
-        waits = assign.drain and task.clock > self._over + 1
+        waits = assign.drain and not self._deliveries.is_awaited(task.clock)
         if task.is_reading and (waits or task.clock != self._due_clock()):
             self._task = None
         elif not assign.drain:
-            wanted = {*assign.shards, *(task.deltas.keys() - {0})}
+            wanted = {*assign.shards, *(task.deltas.keys() - {LEADING_SHARD})}
             task.shards = tuple(shard for shard in task.shards if shard in wanted)
             if not task.shards:
                 self._task = None
@@ -284,39 +230,26 @@ class Worker:
     def _advance_tasks(self) -> tuple[Outgoing, ...]:
         task = self._task
         if task is not None and task.pushing and not task.asked:
-            for shard in task.shards:
-                self._delivered[shard] = max(task.clock, self._delivered.get(shard, 0))
+            self._deliveries.record_push(task)
             self._task = None
         elif task is not None and not task.pushing and not task.uncomputed_shards:
-            self._start_push(task)
+            task.start_push(self._planner)
         if self._task is None:
             self._task, self._ahead = self._ahead or self._make_next_task(), None
             self._report_drained()
         # While this clock is pushed, or for shards gained meanwhile, the next task may already read.
         if self._task is not None and not self._task.is_reading and self._ahead is None:
             self._ahead = self._make_next_task()
-        for some in (self._task, self._ahead):
-            if some is not None:
-                self._send_requests(some)
+        for some in self._tasks_in_hand():
+            self._out += self._requests.send_task(some, held_back=self._pushed_before(some))
         out, self._out = tuple(self._out), []
         return out
 
-    def _delivered_clock(self, shard: int) -> int:
-        """Returns the last clock that all servers have of the shard, as far as is known here."""
-        return max(self._over, self._delivered.get(shard, 0))
-
-    def _next_clock(self, shard: int) -> int:
-        """Returns the first clock that the shard lacks when all that is under way is delivered."""
-        done = self._delivered_clock(shard)
-        if self._task is not None and self._task.pushing and shard in self._task.shards:
-            done = max(done, self._task.clock)
-        return done + 1
-
     def _due_clock(self) -> int | None:
         shards = () if self._assigned is None else self._assigned.shards
-        return min((self._next_clock(shard) for shard in shards), default=None)
+        return self._deliveries.due_clock(shards, self._task)
 
-    def _make_next_task(self) -> _Task | None:
+    def _make_next_task(self) -> Task | None:
         """Returns a task to be read from now on, if anything is due that is not in hand."""
         assign, task = self._assigned, self._task
         in_hand = () if task is None or task.pushing else task.shards
@@ -325,83 +258,16 @@ class Worker:
         clock = self._due_clock()
         if clock is None or clock > assign.until:
             return None
-        due = (shard for shard in sorted(assign.shards) if self._next_clock(shard) == clock)
+        due = (shard for shard in sorted(assign.shards) if self._deliveries.next_clock(shard, task) == clock)
         shards = tuple(shard for shard in due if shard not in in_hand)
         if not shards:
             return None
-        plan = self._planner.plan(shards)
-        self._numbers += 1
-        task = _Task(self._numbers, clock, shards, plan)
-        for share in plan.shares.values():
-            task.asked[share.partition] = _PendingPart(share.local)
-        return task
+        self._tasks_made += 1
+        return Task(self._tasks_made, clock, shards, self._planner.plan(shards), self._columns)
 
     def _report_drained(self) -> None:
         assign = self._assigned
         if self._task is None and assign is not None and assign.drain and not self._drained:
-            delivered = tuple((shard, self._delivered_clock(shard)) for shard in assign.shards)
+            delivered = tuple((shard, self._deliveries.delivered_clock(shard)) for shard in assign.shards)
             self._out.append(Drained(self._machine, self._incarnation, assign.generation, delivered))
             self._drained = True
-
-    def _store_rows(self, task: _Task, answer: ReadDone) -> None:
-        """Stores rows that were read. Where one partition has them all, its answer is the snapshot."""
-        plan = task.plan
-        if len(plan.shares) == 1:
-            task.snapshot = answer.values
-            return
-        if task.snapshot is None:
-            task.snapshot = np.empty((len(plan.rows), self._columns), np.float32)
-        task.snapshot[plan.shares[answer.partition].places] = answer.values
-
-    def _shard_values(self, task: _Task, shard: int) -> Matrix:
-        if task.snapshot is None:  # there is nothing to read
-            return np.empty((0, self._columns), np.float32)
-        values: Matrix = task.snapshot[task.plan.places[shard]]
-        values.flags.writeable = False
-        return values
-
-    def _start_push(self, task: _Task) -> None:
-        """Pushes a task. From here on its snapshot is not needed any more, while the next may come."""
-        task.pushing, task.snapshot = True, None
-        parts: dict[int, list[ShardDelta]] = defaultdict(list)
-        for shard in task.shards:
-            for partition, patch in enumerate(self._planner.split_delta(shard, task.deltas[shard])):
-                parts[partition].append(ShardDelta(shard, patch))
-        task.asked = {partition: _PendingPart(deltas) for partition, deltas in parts.items()}
-
-    # ---- requests ------------------------------------------------------------------------------
-
-    def _send_requests(self, task: _Task) -> None:
-        """Sends every part that its present route has not been asked for, one message per server."""
-        batches: dict[str, list[tuple[Route, _PendingPart]]] = {}
-        for partition, asked in task.asked.items():
-            route = self._routes.get(partition)
-            # Without a route the partition is on its way; the assignment that names its new owner comes here
-            # again.
-            if route is None or route is asked.route or route == asked.route:
-                continue
-            if not (asked.again and self._may_overtake_push(task, partition)):
-                asked.route, asked.again = route, False
-                batches.setdefault(route.endpoint, []).append((route, asked))
-        for endpoint, batch in batches.items():
-            self._numbers += 1
-            for _, asked in batch:
-                asked.request, asked.recent = self._numbers, True
-            self._out.append(Send(Peer(batch[0][0].machine, endpoint), self._make_request(task, batch)))
-
-    def _make_request(self, task: _Task, batch: list[tuple[Route, _PendingPart]]) -> Read | Update:
-        generation = 0 if self._assigned is None else self._assigned.generation
-        updates, reads = [], []
-        for route, asked in batch:
-            if isinstance(asked.content, list):
-                updates.append(UpdatePart(route.partition, route.epoch, tuple(asked.content)))
-            else:
-                reads.append(ReadPart(route.partition, route.epoch, asked.content))
-        if task.pushing:
-            return Update(self._numbers, generation, task.clock, self._ends_range(task), tuple(updates))
-        return Read(self._numbers, generation, task.clock, tuple(reads))
-
-    def _ends_range(self, task: _Task) -> bool:
-        """Whether the clock ends a range: the last one does, and every one that the backups keep up with."""
-        until = 0 if self._assigned is None else self._assigned.until
-        return task.shards[0] == 0 and (task.clock == until or not any(self._behind.values()))

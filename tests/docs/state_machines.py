@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agileml.controller.cluster import INVARIANTS, PHASE_EDGES, TrainingPhase
+from agileml.controller.cluster import PHASE_EDGES, TrainingPhase
+from agileml.controller.invariants import INVARIANTS
 from agileml.controller.placement.ownership import EDGES
 from agileml.controller.stages import PLACEMENTS
 from agileml.controller.state_machine import CLOCK_RULES, HANDLERS, RULES, Rule

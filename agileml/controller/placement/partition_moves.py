@@ -55,7 +55,7 @@ def create_partitions(cluster: ClusterState) -> Result:
         return cluster, ()
     owners = target_owners(cluster)
     cluster = replace(cluster, epoch=cluster.epoch + 1)
-    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.newest_checkpoint
+    epoch, generation, stored = cluster.epoch, cluster.generation, cluster.checkpoints.newest
     created: list[Partition] = []
     commands: list[Command] = []
     for partition in absent:

@@ -25,6 +25,7 @@ from agileml.protocol.messages import (
     UpdatePart,
 )
 from agileml.protocol.meters import REPORT_EVERY_S, ServerMeter, WorkerMeter
+from agileml.sync.bounded_staleness import make_barrier
 from tests.agileml.simulated.job import Job
 
 seconds = st.floats(0.0, 1e3)
@@ -117,8 +118,9 @@ def test_a_worker_that_lags_beside_a_backup_is_retired_and_called_back() -> None
 
 
 def test_automatic_stages_need_to_know_what_a_link_carries() -> None:
+    setup = Setup(1, 1, 1, automatic=True)
     with pytest.raises(ValueError, match="link_bytes_per_s"):
-        ClusterState.from_setup(Setup(1, 1, 1, automatic=True))
+        ClusterState.from_setup(setup, make_barrier(setup))
 
 
 def test_what_a_clock_costs_is_summed_over_servers_and_workers() -> None:

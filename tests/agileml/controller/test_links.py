@@ -19,6 +19,7 @@ from agileml.protocol.events import (
     WorkerReady,
 )
 from agileml.protocol.telemetry import MachineGivenUp
+from agileml.sync.bounded_staleness import make_barrier
 
 SETUP = Setup(partitions=1, shards=2, clocks=5)
 MACHINES = (MachineJoined("r1", Tier.RELIABLE, 1), MachineJoined("t1", Tier.TRANSIENT, 1))
@@ -28,7 +29,7 @@ class Told:
     """A controller that is told of two machines, and then what a test has to say."""
 
     def __init__(self) -> None:
-        self.controller = Controller(SETUP, max)
+        self.controller = Controller(SETUP, make_barrier(SETUP), max)
         self.record: list[Sequence[Entry]] = []
         self.tell(CLIENT, *MACHINES)
 
@@ -96,6 +97,6 @@ def test_nor_where_the_job_ends_with_it_and_says_why() -> None:
 def test_a_controller_that_is_made_again_says_the_same_under_the_same_numbers() -> None:
     told = Told()
     told.observe(MachineLost("t1"))
-    again = Controller(SETUP, max)
+    again = Controller(SETUP, make_barrier(SETUP), max)
     again.replay_journal(told.record)
     assert again.link_to(CLIENT).unconfirmed_payloads == told.controller.link_to(CLIENT).unconfirmed_payloads

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from agileml.controller.cluster import BrokenInvariant, ClusterState, ImpossibleEvent, TrainingPhase
+from agileml.controller.invariants import check_invariants
 from agileml.controller.placement.ownership import PartitionStatus, Shard
 from agileml.controller.state_machine import HANDLERS, step
 from agileml.protocol.events import (
@@ -28,6 +29,7 @@ from agileml.protocol.events import (
     WorkerLost,
     WorkerReady,
 )
+from agileml.sync.bounded_staleness import make_barrier
 from tests.agileml.simulated.job import RELIABLE, TRANSIENT, Job, one_on_its_way, two_actives
 
 # ---- words that say nothing any more, and words that cannot be --------------------------------------
@@ -142,14 +144,14 @@ def test_a_broken_invariant_is_named_and_told(
     breaks: Callable[[ClusterState], ClusterState], number: str
 ) -> None:
     with pytest.raises(BrokenInvariant, match=f"^invariant {number}, ") as told:
-        breaks(two_actives().cluster).check_invariants()
+        check_invariants(breaks(two_actives().cluster))
     assert "after" in str(told.value)
 
 
 def test_a_machine_that_is_safe_to_kill_holds_nothing() -> None:
     cluster = two_actives().cluster
     with pytest.raises(BrokenInvariant, match="safe to kill"):
-        cluster.with_machine(replace(cluster.machines["t1"], safe=True)).check_invariants()
+        check_invariants(cluster.with_machine(replace(cluster.machines["t1"], safe=True)))
 
 
 def test_no_status_is_reached_but_by_an_edge() -> None:
@@ -163,7 +165,7 @@ def test_no_status_is_reached_but_by_an_edge() -> None:
 )
 def test_a_setup_that_describes_no_job_is_refused(setup: Setup) -> None:
     with pytest.raises(ValueError, match="a job needs"):
-        ClusterState.from_setup(setup)
+        ClusterState.from_setup(setup, make_barrier(setup))
 
 
 def test_step_leaves_its_input_alone() -> None:

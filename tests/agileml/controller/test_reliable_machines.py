@@ -160,7 +160,7 @@ def test_a_writer_that_dies_leaves_nothing_that_counts() -> None:
     job.complete(3)
     job.complete(4)
     commands = job.tell(MachineLost("r1"))
-    assert job.cluster.checkpoint_attempt is None
+    assert job.cluster.checkpoints.attempt is None
     assert only(RolledBack, commands) == [RolledBack(2, 2, lost=True)]
 
 

@@ -228,13 +228,13 @@ def test_shards_are_ranges_that_hold_every_row_once(
         assert np.ptp([len(shard["value"]) for shard in cut]) <= 1
 
 
-def test_no_progress_bar_gets_into_standard_output(tmp_path: Path) -> None:
+def test_no_progress_bar_gets_into_standard_output() -> None:
     """DuckDB takes ``python -c`` for a person at a prompt, and draws one for what takes two seconds."""
     program = (
-        "from pathlib import Path; from tests.agileml.data.test_shards import COLUMNS, Table, write_csv\n"
-        f"table = Table(write_csv(Path({str(tmp_path / 'input.csv')!r})), COLUMNS)\n"
+        "from fsspec.implementations.local import LocalFileSystem\n"
+        "from agileml.data.duckdb_files import open_database\n"
         "asked = \"select current_setting('enable_progress_bar')\"\n"
-        "with table._open_database() as database: print(database.execute(asked).fetchone())"
+        "with open_database(LocalFileSystem()) as database: print(database.execute(asked).fetchone())"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "(False,)"

@@ -21,10 +21,12 @@ from agileml.protocol.messages import (
     Send,
     Update,
 )
+from agileml.server.backup_ranges import BackupRanges
 from agileml.server.partition import PartitionState
 from agileml.server.pending_requests import RequestPart
 from agileml.server.reads_and_updates import WAIT, answer_part
 from agileml.server.replica import Replica, ReplicaRole
+from agileml.sync.bounded_staleness import make_barrier
 from tests.agileml.simulated.fabric import Fabric, assignment, peer, toy_delta
 from tests.agileml.simulated.two_workers import (
     SETUP,
@@ -375,11 +377,13 @@ def test_a_read_goes_on_while_shards_come_and_go() -> None:
 @pytest.mark.parametrize(("mib", "ahead"), [(0.25, 64), (1, 64), (4, 16), (64, 8)])
 def test_reads_go_as_far_without_the_controllers_word_as_undo_may_take(mib: float, ahead: int) -> None:
     values = np.zeros((1, int(mib * 2**18)), np.float32)
-    answers = []
+    answers, barrier = [], make_barrier(SETUP)
     for clock in (SETUP.lag_limit + ahead, SETUP.lag_limit + ahead + 1):
-        state = PartitionState(values, clock - 1, SETUP.shards, SETUP.staleness)
-        held = Replica(0, state, ReplicaRole.SERVING, 1, generation=0, base=0, backed=0)
+        state = PartitionState(values, clock - 1, barrier)
+        held = Replica(
+            0, state, ReplicaRole.SERVING, 1, generation=0, base=0, ranges=BackupRanges(state, backed=0)
+        )
         part = ReadPart(0, 1, np.array([0]))
-        answers.append(answer_part(RequestPart("w", 1, 0, clock, False, part), held, 0, SETUP))
+        answers.append(answer_part(RequestPart("w", 1, 0, clock, False, part), held, 0, barrier))
     assert isinstance(answers[0], ReadDone)
     assert answers[1] is WAIT

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from agileml.node.arrays import Matrix
 from agileml.protocol.messages import Patch, ProtocolError, ShardDelta
 from agileml.server.partition import PartitionState
+from agileml.sync.bounded_staleness import BulkSynchronous, StaleSynchronous
 
 SHARDS, ROWS = 3, 5
+BSP = BulkSynchronous(SHARDS, lag=2)
 History: TypeAlias = list[tuple[dict[int, float], ...]]
 
 deltas = st.dictionaries(st.integers(0, ROWS - 1), st.floats(-8, 8, width=32), max_size=ROWS)
@@ -28,7 +30,8 @@ def patch(content: dict[int, float]) -> Patch:
 
 
 def fresh(staleness: int = 0) -> PartitionState:
-    return PartitionState(np.arange(ROWS, dtype=np.float32).reshape(ROWS, 1), 0, SHARDS, staleness)
+    values = np.arange(ROWS, dtype=np.float32).reshape(ROWS, 1)
+    return PartitionState(values, 0, StaleSynchronous(SHARDS, staleness + 2, staleness))
 
 
 ALL = np.arange(ROWS)
@@ -67,8 +70,9 @@ def test_rolling_back_restores_every_bit_and_reads_see_their_version(
         assert state.read_rows(ALL, clock).tobytes() == versions[clock - 1].tobytes()
         assert state.read_rows(ALL, clock + 1).tobytes() == versions[clock].tobytes()
     to = data.draw(st.integers(0, len(history)))
-    backup = PartitionState(versions[to].copy(), to, SHARDS, 0)
-    for since, clock in itertools.pairwise((to, *(clock for clock in state.returnable_clocks if clock > to))):
+    backup = PartitionState(versions[to].copy(), to, BSP)
+    later = (clock for clock in state.undo.returnable_clocks if clock > to)
+    for since, clock in itertools.pairwise((to, *later)):
         backup.overwrite_rows(state.changes_between(since, clock), clock)
     assert backup.values.tobytes() == state.values.tobytes()
     for copy in (state, backup):
@@ -93,11 +97,22 @@ def test_trimming_keeps_what_a_failure_or_a_read_may_need() -> None:
         state.add_deltas(clock, [ShardDelta(shard, patch({0: 1.0})) for shard in range(SHARDS)])
         state.complete_clock()
     state.trim_undo(backed=2)
-    assert [undo.clock for undo in state.undo_steps] == [3, 4]
+    assert [undo.clock for undo in state.undo.steps] == [3, 4]
     state.trim_undo(backed=4)
-    assert [undo.clock for undo in state.undo_steps] == [4]
+    assert [undo.clock for undo in state.undo.steps] == [4]
     with pytest.raises(ProtocolError, match="cannot return from clock 4 to 1"):
         state.roll_back(1)
+
+
+def test_a_clock_that_all_returned_to_is_kept() -> None:
+    """Although nobody was to return to it when it was completed."""
+    state = fresh()
+    for clock in (1, 2, 3):
+        state.add_deltas(clock, [ShardDelta(shard, patch({0: 1.0})) for shard in range(SHARDS)])
+        state.complete_clock(keep=clock != 2)
+    assert state.undo.returnable_clocks == (1, 3)
+    state.roll_back(2)
+    assert state.undo.returnable_clocks == (1, 2)
 
 
 def test_stale_reads_see_what_has_arrived_and_only_that() -> None:
@@ -160,18 +175,18 @@ def test_merged_clocks_leave_the_kept_ones_reachable_bit_for_bit(
         assert state.complete_clock(keep=keep)
         versions.append(state.values.copy())
         assert state.read_rows(ALL, clock).tobytes() == versions[clock - 1].tobytes()
-    kept = (0, *state.returnable_clocks)
+    kept = (0, *state.undo.returnable_clocks)
     assert kept == (0, *(clock for clock, keep in enumerate(keeps, 1) if keep))
-    assert len(state.undo_steps) <= len(kept) + 1  # and the last two clocks, which a read may ask for
+    assert len(state.undo.steps) <= len(kept) + 1  # and the last two clocks, which a read may ask for
     first, last = sorted(data.draw(st.tuples(st.sampled_from(kept), st.sampled_from(kept))))
-    backup = PartitionState(versions[first].copy(), first, SHARDS, 0)
+    backup = PartitionState(versions[first].copy(), first, BSP)
     if first < last:
         backup.overwrite_rows(state.changes_between(first, last), last)
     if last == len(history):
-        backup.split_last(state.undo_steps[-1:])
+        backup.undo.split_last(state.undo.steps[-1:])
         assert backup.read_rows(ALL, last).tobytes() == versions[last - 1].tobytes()
     assert backup.values.tobytes() == state.values_at(last).tobytes() == versions[last].tobytes()
-    moved = PartitionState(state.all_values(), state.clock, SHARDS, 0, state.undo_steps, state.pending_deltas)
+    moved = PartitionState(state.all_values(), state.clock, BSP, state.undo.steps, state.pending_deltas)
     for copy in (state, moved):
         copy.roll_back(first)
         assert copy.values.tobytes() == versions[first].tobytes()

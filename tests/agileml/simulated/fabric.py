@@ -12,6 +12,8 @@ from agileml.protocol.commands import Assign, Route
 from agileml.protocol.events import ClockCompleted, Event, Setup
 from agileml.protocol.messages import Notice, Outgoing, Patch, Peer, Push, Reply, Save, Send, Snapshot
 from agileml.server.server import Server, ServerCommand
+from agileml.sync.base import Barrier
+from agileml.sync.bounded_staleness import make_barrier
 from agileml.worker.worker import ShardWork, Worker
 
 SHAPE = Shape(rows=11, columns=2)
@@ -57,9 +59,10 @@ class Fabric:
     go astray between two that live on.
     """
 
-    def __init__(self, setup: Setup, machines: tuple[str, ...]) -> None:
+    def __init__(self, setup: Setup, machines: tuple[str, ...], barrier: Barrier | None = None) -> None:
         self.setup = setup
-        self.servers = {name: Server(peer(name), setup, SHAPE, initial) for name in machines}
+        self.barrier = barrier or make_barrier(setup)
+        self.servers = {name: Server(peer(name), setup, self.barrier, SHAPE, initial) for name in machines}
         self.workers: dict[str, Worker] = {}
         self.events: list[Event] = []
         self.saved: dict[int, Matrix] = {}
@@ -71,8 +74,8 @@ class Fabric:
         self.sent: list[object] = []
 
     def add_worker(self, machine: str) -> Worker:
-        rows = shard_rows
-        worker = self.workers[machine] = Worker(machine, 1, self.setup.partitions, SHAPE.columns, rows)
+        worker = Worker(machine, 1, self.setup.partitions, SHAPE.columns, shard_rows, self.barrier)
+        self.workers[machine] = worker
         return worker
 
     def command(self, command: ServerCommand) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from agileml.controller.cluster import ClusterState
+from agileml.controller.invariants import check_invariants
 from agileml.controller.state_machine import step
 from agileml.node.tier import Tier
 from agileml.protocol.commands import (
@@ -35,6 +36,7 @@ from agileml.protocol.events import (
     Setup,
     WorkerReady,
 )
+from agileml.sync.bounded_staleness import make_barrier
 
 C = TypeVar("C")
 RELIABLE, TRANSIENT = Tier.RELIABLE, Tier.TRANSIENT
@@ -50,7 +52,8 @@ class Job:
     def __init__(
         self, partitions: int = 4, shards: int = 8, clocks: int = 20, **settings: float | str
     ) -> None:
-        self.cluster = ClusterState.from_setup(Setup(partitions, shards, clocks, **settings))  # type: ignore[arg-type]
+        setup = Setup(partitions, shards, clocks, **settings)  # type: ignore[arg-type]
+        self.cluster = ClusterState.from_setup(setup, make_barrier(setup))
         self.answers: list[Event] = []
 
     def tell(self, *events: Event) -> list[Command]:
@@ -60,7 +63,7 @@ class Job:
     def tell_together(self, *events: Event) -> list[Command]:
         """Tells events that are heard of at once."""
         self.cluster, commands = step(self.cluster, events)
-        self.cluster.check_invariants()
+        check_invariants(self.cluster)
         self.answers += [word for command in commands if (word := self._answer(command)) is not None]
         return list(commands)
 

@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from agileml.controller import state_machine
 from agileml.controller.cluster import ClusterState
+from agileml.controller.invariants import check_invariants
 from agileml.controller.links import CLIENT, Controller, Entry, Step, agent_name, role_name
 from agileml.node.arrays import Matrix
 from agileml.node.tier import Tier
@@ -41,6 +43,8 @@ from agileml.protocol.events import (
 )
 from agileml.protocol.messages import Outgoing, Peer, Reply, Save, Send, Snapshot
 from agileml.server.server import Server
+from agileml.sync.base import Barrier
+from agileml.sync.bounded_staleness import make_barrier
 from agileml.worker.worker import Worker
 from tests.agileml.simulated.toy import Toy
 
@@ -83,9 +87,10 @@ class Network:
     setup: Setup
     toy: Toy
     chance: random.Random
-    step: Step
+    step: Step = state_machine.step
     server: type[Server] = Server
     worker: type[Worker] = Worker
+    barrier_of: Callable[[Setup], Barrier] = make_barrier
     controller: Controller = field(init=False)
     journal: list[tuple[Entry, ...]] = field(default_factory=list)
     """What was heard together."""
@@ -117,8 +122,11 @@ class Network:
     actions: int = 0
 
     def __post_init__(self) -> None:
-        self.controller = Controller(self.setup, max, step=self.step)
+        self.controller = self._make_controller()
         self.model = np.full((self.toy.shape.rows, self.toy.shape.columns), np.nan, np.float32)
+
+    def _make_controller(self) -> Controller:
+        return Controller(self.setup, self.barrier_of(self.setup), max, step=self.step)
 
     @property
     def cluster(self) -> ClusterState:
@@ -140,7 +148,12 @@ class Network:
         host.servers += 1
         me = Peer(host.name, host.server)
         self.servers[host.server] = self.server(
-            me, self.setup, self.toy.shape, self.toy.initial, self.read_stored
+            me,
+            self.setup,
+            self.barrier_of(self.setup),
+            self.toy.shape,
+            self.toy.initial,
+            self.read_stored,
         )
         self.tell(host.server, ServerReady(host.name, host.servers, host.server))
 
@@ -148,7 +161,10 @@ class Network:
         host.workers += 1
         columns, partitions = self.toy.shape.columns, self.setup.partitions
         self.loaded[host.worker] = set()
-        self.workers[host.worker] = self.worker(host.name, host.workers, partitions, columns, self.toy.rows)
+        barrier = self.barrier_of(self.setup)
+        self.workers[host.worker] = self.worker(
+            host.name, host.workers, partitions, columns, self.toy.rows, barrier
+        )
         self.tell(host.worker, WorkerReady(host.name, host.workers))
 
     def kill(self, process: str) -> None:
@@ -391,7 +407,7 @@ class Network:
             self.restart_controller(acted=False)
             return
         self.controller.act_on(entries)
-        self.cluster.check_invariants()
+        check_invariants(self.cluster)
         for name, packet in self.controller.fresh_packets():
             self.send(CONTROLLER, name, packet)
 
@@ -430,7 +446,7 @@ class Network:
         for pair in [pair for pair in self.channels if CONTROLLER in pair and not pair[0].endswith(SILENCE)]:
             del self.channels[pair]
         self.heard.clear()
-        before, self.controller = self.controller, Controller(self.setup, max, step=self.step)
+        before, self.controller = self.controller, self._make_controller()
         self.controller.replay_journal(self.journal)
         assert not acted or before.cluster == self.cluster
         self.late = {(source, CONTROLLER) for source in self.links}

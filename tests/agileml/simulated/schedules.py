@@ -261,19 +261,19 @@ def _run(
     )
     toy = Toy(Shape(9, 2), setup.shards, looks_at_values=setup.staleness == 0)
     net = Network(setup, toy, chance, step, *roles)
-    happened = _train(net, faults, kinds)
+    happened = train_to_end(net, faults, kinds)
     said = list(net.upwards)
     if isinstance(said[-1], Failed) and lose_every_reliable in kinds:
         resumed = structs.replace(
-            setup, checkpoints="again", start=net.cluster.newest_checkpoint.clock, resume=said[-1].checkpoint
+            setup, checkpoints="again", start=net.cluster.checkpoints.newest.clock, resume=said[-1].checkpoint
         )
         net = Network(resumed, toy, chance, step, *roles, stored=net.stored, sealed=net.sealed)
-        happened += ["resumed", *_train(net, faults=1, kinds=GENTLE)]
+        happened += ["resumed", *train_to_end(net, faults=1, kinds=GENTLE)]
         said += net.upwards
     return Outcome(seed, setup, tuple(happened), tuple(said), net.model, toy.model(net.cluster.until))
 
 
-def _train(net: Network, faults: int, kinds: Sequence[Fault]) -> list[str]:
+def train_to_end(net: Network, faults: int, kinds: Sequence[Fault]) -> list[str]:
     """To the end of the job; returns what happened to it."""
     chance, setup = net.chance, net.setup
     for tier in [Tier.RELIABLE] * chance.randint(1, 2) + [Tier.TRANSIENT] * chance.randint(0, 5):

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from agileml.controller.invariants import check_invariants
 from agileml.controller.links import CLIENT, Controller, Entry, agent_name, role_name
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
@@ -48,6 +49,7 @@ from agileml.protocol.messages import (
 from agileml.protocol.meters import ServerMeter, WorkerMeter
 from agileml.protocol.telemetry import Upward
 from agileml.server.server import Server
+from agileml.sync.bounded_staleness import make_barrier
 from agileml.worker.worker import ShardWork, Worker
 
 LATENCY_S: Final = 0.002
@@ -137,7 +139,7 @@ class Timed:
         self.now = 0.0
         self.completed_at: dict[int, float] = {}
         self.heard: list[tuple[float, Upward]] = []
-        self.controller = Controller(setup, max)
+        self.controller = Controller(setup, make_barrier(setup), max)
         self.steps = 0
         self.carried: Counter[type] = Counter()
         """Messages between machines, by kind."""
@@ -216,8 +218,8 @@ class Timed:
         self._machines[name] = _Machine(
             name,
             _tier(name),
-            Server(me, setup, traffic.shape, traffic.initial),
-            Worker(name, 1, setup.partitions, traffic.columns, self._rows.__getitem__),
+            Server(me, setup, make_barrier(setup), traffic.shape, traffic.initial),
+            Worker(name, 1, setup.partitions, traffic.columns, self._rows.__getitem__, make_barrier(setup)),
             ServerMeter(name, 1, self.now),
             WorkerMeter(name, 1, self.now),
         )
@@ -344,7 +346,7 @@ class Timed:
     def _decide(self) -> None:
         told, self._told = self._told, []
         self.controller.act_on(told)
-        self.controller.cluster.check_invariants()
+        check_invariants(self.controller.cluster)
         self.steps += 1
         for name, sent in tuple(self.controller.fresh_packets()):
             self._after(LATENCY_S, partial(self._obey, name, sent))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from agileml.protocol.commands import Advance, Create, Handover, SaveModel
 from agileml.protocol.events import BackedUp, Setup
 from agileml.server.replica import ReplicaRole
+from agileml.sync.base import Barrier
 from tests.agileml.simulated.fabric import Fabric, assignment, peer, serial
 
 SETUP = Setup(partitions=2, shards=4, clocks=6)
 
 
-def created(setup: Setup = SETUP, machines: tuple[str, ...] = ("r", "a", "b")) -> Fabric:
+def created(
+    setup: Setup = SETUP, machines: tuple[str, ...] = ("r", "a", "b"), barrier: Barrier | None = None
+) -> Fabric:
     """All partitions created on "r", two workers."""
-    fabric = Fabric(setup, machines)
+    fabric = Fabric(setup, machines, barrier)
     for partition in range(setup.partitions):
         fabric.command(Create("r", partition, 1, 0))
     for name in ("w1", "w2"):
@@ -84,9 +87,9 @@ def step(fabric: Fabric, pieces: int) -> None:
         fabric.deliver()
 
 
-def two_actives(setup: Setup = SETUP) -> Fabric:
+def two_actives(setup: Setup = SETUP, barrier: Barrier | None = None) -> Fabric:
     """Partition 0 on "a", 1 on "b", both backed up by "r"; nobody trains yet."""
-    fabric = created(setup)
+    fabric = created(setup, barrier=barrier)
     for partition, active in enumerate(("a", "b")):
         fabric.command(Handover("r", partition, active, peer(active).endpoint, 2, 0, True, False, peer("r")))
     fabric.deliver()

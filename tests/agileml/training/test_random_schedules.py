@@ -229,7 +229,7 @@ def seals_what_is_half_written(
     cluster: ClusterState, events: Sequence[Event]
 ) -> tuple[ClusterState, Commands]:
     after, commands = step(cluster, events)
-    attempt = after.checkpoint_attempt
+    attempt = after.checkpoints.attempt
     for event in events:
         if isinstance(event, CheckpointWritten) and attempt is not None and attempt.writing:
             commands += (SealCheckpoint(event.machine, attempt.number, attempt.folder, attempt.clock),)
