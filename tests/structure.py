@@ -1,7 +1,7 @@
 """Counts what makes a code base easy or hard to find one's way in: ``python -m tests.structure [FOLDER]``.
 
-FOLDER is a checkout, this one by default; ``--list NAME`` shows what is behind a count. Source is the four
-packages, without tests.
+FOLDER is a checkout, this one by default; ``--list NAME`` shows what is behind a count, ``--draw N`` draws
+names at random. Source is the four packages, without tests.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import random
 import re
 import tokenize
 from collections import Counter, defaultdict
@@ -208,13 +209,32 @@ def kinds_by_absence(modules: list[Module]) -> list[str]:
     ]
 
 
+def draw_names(modules: list[Module], count: int, seed: int) -> list[str]:
+    """Returns public classes and functions of modules, each with the first line of its docstring."""
+    named = {
+        f"{module.name}: {node.name}": (ast.get_docstring(node) or "(no docstring)").splitlines()[0]
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_")
+    }
+    drawn = random.Random(seed).sample(sorted(named), count)
+    return [f"{name} - {named[name]}" for name in drawn]
+
+
 def main() -> None:
     """Prints the counts, or what is behind one of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.structure", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--list", default="", help="show what is behind this count")
+    parser.add_argument(
+        "--draw", type=int, default=0, metavar="N", help="show N public names, drawn at random"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     said = parser.parse_args()
     modules = read_modules(said.folder)
+    if said.draw:
+        print(f"seed {said.seed}", *draw_names(modules, said.draw, said.seed), sep="\n")
+        return
     folders = modules_by_folder(modules)
     short, shared = short_modules(modules), shared_class_names(modules)
     one_word, functions = one_word_functions(modules)

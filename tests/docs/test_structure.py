@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests import structure
+from tests.named import names
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MODULES = 16
+BENCHMARKS = frozenset(
+    "advise backtest beta cli data deadline decisions elasticity fetch history kept memory mf plane policies "
+    "prices safe_to_kill ssp stages strategies".split()
+)
+REPRODUCTIONS = frozenset({"calibration", "deadline", "gavel", "gpus", "proteus", "tierml"})
 SAME_EVENT_IN_TWO_LAYERS = frozenset(
     {
         *("CheckpointFailed", "Checkpointed", "EvictionNoticed", "EvictionWarned", "MachineGivenUp"),
@@ -58,3 +64,9 @@ def test_names_and_docstrings_say_what_is_done(modules: list[structure.Module]) 
     assert len(one_word) <= 0.2 * functions
     openings, strings = structure.bad_openings(modules)
     assert len(openings) <= 0.01 * strings
+
+
+def test_every_benchmark_and_reproduction_can_be_run_by_its_name() -> None:
+    """A module that moves must not vanish from the list."""
+    assert set(names("bench")) == BENCHMARKS
+    assert set(names("papers")) == REPRODUCTIONS
