@@ -12,8 +12,28 @@ from tests.named import names
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MODULES = 16
 BENCHMARKS = frozenset(
-    "advise backtest beta cli data deadline decisions elasticity fetch history kept memory mf plane policies "
-    "prices safe_to_kill ssp stages strategies".split()
+    [
+        "advise",
+        "backtest",
+        "beta",
+        "cli",
+        "data",
+        "deadline",
+        "decisions",
+        "elasticity",
+        "fetch",
+        "history",
+        "kept",
+        "memory",
+        "mf",
+        "plane",
+        "policies",
+        "prices",
+        "safe_to_kill",
+        "ssp",
+        "stages",
+        "strategies",
+    ]
 )
 REPRODUCTIONS = frozenset({"calibration", "deadline", "gavel", "gpus", "proteus", "tierml"})
 SAME_EVENT_IN_TWO_LAYERS = frozenset(

@@ -2,7 +2,9 @@
 
     supervisor         pure: which machine runs the program, and what came of it
     messages           what the supervisor and a machine's agent tell each other, and what goes upwards
-    machine_agent      runs the program on a machine, and keeps its checkpoints
+    machine_agent      the workload of a machine's agent: its phases, from files to the last checkpoint
+    program_runs       setup and program, one after the other, and how far the program is
+    checkpoint_keeper  checkpoints on their way to the store and back
     process            one program with its descendants: started, warned, ended; its output, without secrets
     checkpoint_folder  which entries of a folder are whole checkpoints
     checkpoint_store   where they are kept: any fsspec path
