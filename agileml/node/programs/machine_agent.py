@@ -57,7 +57,7 @@ _LEASE_S: Final = 30.0
 _LAST_TRIES_S: Final = 20.0
 """For how long the agent tries to store the last checkpoint of a program that has ended."""
 _STALLED_AT_THE_END_S: Final = 60.0
-"""How long the last checkpoint of a job that is stopped may make no progress, once the time for it is over."""
+"""How long the last checkpoint of a stopped job may make no progress, once the time for it is over."""
 
 
 class AgentPhase(Enum):
