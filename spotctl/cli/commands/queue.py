@@ -90,10 +90,10 @@ def rm(
     What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
     from its next run.
     """
-    from spotctl.job.yaml_reader import suggest_nearest
     from spotctl.queue.file import load_queue
     from spotctl.queue.lifecycle.journal import QueueFolder
     from spotctl.queue.lifecycle.requests import Request
+    from spotctl.schema.document import suggest_nearest
 
     spec = load_queue(queue)
     folder, known = QueueFolder(spec.name), _known_jobs(spec)
