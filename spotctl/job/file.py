@@ -43,7 +43,8 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
         document.refuse(None, "found a queue's file, expected a job's; `spotctl queue run` takes queues")
     refuse_foreign(document, root)
     inferred = CHECKPOINTING_PROGRAM if "run" in root and "app" not in root else ELASTIC_TRAINING
-    engine = root.get(engine_key(tuple(JOB_TABLES))) or inferred.kind
+    named = root.word_at("engine")
+    engine = named if named in JOB_TABLES else inferred.kind
     spec = job_table(engine, Path(file).stem).read_section(root)
     document.raise_if_wrong()
     return spec

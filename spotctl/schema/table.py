@@ -85,7 +85,7 @@ class KeyTable(Generic[T]):
                 section.reject(name, self.refused[name])
         values = {key.field or key.name: section.get(key) for key in self.keys}
         if self.any_of and not any(key.name in section for key in self.keys):
-            section.report_missing("", self.any_of)
+            section.report_empty(self.any_of)
         section.report_unknown([key.name for key in self.keys])
         return self.make(section, values)
 
@@ -128,7 +128,7 @@ class Section:
             self._entries[key.value] = (key, value)
 
     def _place_of(self, key: str) -> Place:
-        return Place(self._document, f"{self._path}.{key}" if self._path and key else self._path or key)
+        return Place(self._document, f"{self._path}.{key}" if self._path else key)
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -147,6 +147,11 @@ class Section:
         """Returns the node below ``key``, which has to be there, as it was written."""
         return self._entries[key][1]
 
+    def word_at(self, key: str) -> str:
+        """Returns the word below ``key`` as written; an empty one where there is none."""
+        node = self._entries[key][1] if key in self._entries else None
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
     def get(self, key: Key) -> Any:
         """Returns the value of ``key``, or its default where it is absent, or wrong (which is reported)."""
         place = self._place_of(key.name)
@@ -157,7 +162,7 @@ class Section:
             except Mismatch as mismatch:
                 self._document.report_problem(mismatch.node.start_mark, place.path, str(mismatch))
         elif key.needs:
-            self.report_missing(key.name, key.needs)
+            self._report_missing(place.path, key.needs)
         if key.default is FROM_EMPTY and isinstance(key.kind, KeyTable):
             silent = self._silent or bool(key.needs) or key.name in self._entries
             return key.kind.read_section(Section(place, None, silent=silent))
@@ -169,10 +174,12 @@ class Section:
         mark = self._entries[key][1].start_mark if key in self._entries else self._mark
         self._document.report_problem(mark, self._place_of(key).path, message)
 
-    def report_missing(self, key: str, expected: str) -> None:
-        """Reports that ``key`` is missing, or with an empty one the mapping's content."""
+    def report_empty(self, expected: str) -> None:
+        """Reports that the mapping has none of its keys."""
+        self._report_missing(self._path, expected)
+
+    def _report_missing(self, path: str, expected: str) -> None:
         if not self._silent:
-            path = self._place_of(key).path
             self._document.report_problem(self._mark, path, f"missing, expected {expected}")
 
     def report_unknown(self, known: list[str]) -> None:
@@ -195,8 +202,9 @@ def mapping_of(kind: Readable[T], pattern: str, expected: str) -> ValueKind[dict
                     section.reject(name, f"found the key {name!r}, expected {expected}")
             return {name: value for name, value in values.items() if value is not None}
 
-        names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        keys = tuple(Key(name, kind, "") for name in dict.fromkeys(names) if isinstance(name, str))
+        written = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        names = dict.fromkeys(key.value for key in written if isinstance(key, yaml.ScalarNode))
+        keys = tuple(Key(name, kind, "") for name in names)
         return KeyTable(take, keys).read(node, place)
 
     names = {"pattern": full_pattern(pattern)}

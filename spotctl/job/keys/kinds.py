@@ -56,7 +56,7 @@ def location(expected: str, find: Callable[[str], str] = lambda _: "") -> ValueK
     def read(node: yaml.Node, place: Place) -> str:
         written = text.read(node, place)
         found = absolute_location(written, place.document.folder)
-        if "://" not in found and (wrong := find(found)):
+        if wrong := find(found):
             raise Mismatch(node, f"found {written!r}, but {wrong}")
         return found
 
@@ -179,13 +179,20 @@ def _read_column(node: yaml.Node, place: Place) -> str | tuple[str, ...]:
 
 _COLUMNS: Final = list_of(_COLUMN, "a list of columns")
 COLUMN: Final = ValueKind(_read_column, {"anyOf": (_COLUMN.schema, _COLUMNS.schema)})
-DATA: Final = location(
-    "a file or a URL",
-    lambda place: "" if Path(place).exists() or glob(place) else f"there is no file {place}",
-)
-SOURCE: Final = location(
-    "a file, a folder or a URL", lambda place: "" if Path(place).exists() else f"there is nothing at {place}"
-)
+
+
+def _missing(there: str, *, pattern: bool = False) -> Callable[[str], str]:
+    """Returns what says that nothing is at a path, which may be a ``pattern``. URLs are not looked at."""
+
+    def find(place: str) -> str:
+        found = "://" in place or Path(place).exists() or (pattern and glob(place))
+        return "" if found else f"{there} {place}"
+
+    return find
+
+
+DATA: Final = location("a file or a URL", _missing("there is no file", pattern=True))
+SOURCE: Final = location("a file, a folder or a URL", _missing("there is nothing at"))
 FOLDER: Final = location(
     "a folder", lambda place: "" if Path(place).is_dir() else f"there is no folder {place}"
 )
