@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from msgspec import structs
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from pricing_data.formats.traces import Recording
@@ -109,9 +110,9 @@ def story(entries: Sequence[e.Entry]) -> list[e.Entry]:
     told: list[e.Entry] = []
     for entry in entries:
         if isinstance(entry, e.JobStarted):
-            told.append(replace(entry, terms=replace(entry.terms, run="")))
+            told.append(structs.replace(entry, terms=replace(entry.terms, run="")))
         elif isinstance(entry, e.TrainingFinished):
-            told.append(replace(entry, model=""))
+            told.append(structs.replace(entry, model=""))
         elif not isinstance(entry, (e.Stalled, e.ObjectiveReported)):
             told.append(entry)
     return told
