@@ -14,9 +14,10 @@ from agileml.apps.planted import planted_ratings, write_ratings
 from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
 from spotctl.control.state import State
+from spotctl.job.choices import WorldKind
 from spotctl.job.file import load_job
 from spotctl.job.resolve import PriceOptions
-from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.job.settings import LaunchOptions
 from spotctl.records.run import Run
 from spotctl.session.interrupts import Answer
 from spotctl.session.launch import FinishedRun, launch

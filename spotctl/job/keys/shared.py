@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from spotctl.job.choices import CloudName
 from spotctl.job.keys.kinds import (
     ABOVE_ZERO,
     AMOUNT,
@@ -20,7 +21,7 @@ from spotctl.job.spec import LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec
 from spotctl.schema.kinds import any_text, duration, list_of, number, one_of, switch, whole_number
 from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, mapping_of
 
-CLOUDS: Final = ("aws", "gcp", "azure")
+CLOUDS: Final = tuple(cloud.value for cloud in CloudName)
 MOST_MACHINES: Final = 10_000
 """Most machines at once; a plan weighs every number of them. Larger numbers are typing errors."""
 _MOST_WORK: Final = 1e12

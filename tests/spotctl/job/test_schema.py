@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from spotctl.errors import UsageError
+from spotctl.job.choices import JobKind
 from spotctl.job.file import JOB_TABLES, job_schema, job_table, parse_job
 from spotctl.job.templates import job_file
 from spotctl.queue.file import JOB_ENTRY, load_queue, queue_schema, queue_table
@@ -118,8 +119,8 @@ def test_every_file_of_the_documentation_is_valid(block: str) -> None:
     assert errors(queue_schema() if "\njobs:" in block else job_schema(), block) == []
 
 
-@pytest.mark.parametrize("kind", ["mf", "mlr", "lda", "command"])
-def test_every_file_to_begin_with_is_valid(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", JobKind)
+def test_every_file_to_begin_with_is_valid(kind: JobKind, tmp_path: Path) -> None:
     assert errors(job_schema(), job_file(kind, "data.csv", tmp_path / "job.yaml")) == []
 
 
