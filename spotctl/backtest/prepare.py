@@ -30,9 +30,10 @@ from spotctl.control.estimation import select_estimator
 from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError, UsageError
 from spotctl.job.checks import check_job
+from spotctl.job.choices import WorldKind
 from spotctl.job.clock_work import ClockWork, find_clock_work
 from spotctl.job.resolve import PriceOptions, ResolvedJob, resolve_job
-from spotctl.job.settings import LaunchOptions, Settings, WorldKind
+from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 
 CHECKPOINT_S: Final = 120.0

@@ -18,7 +18,19 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli.commands import advise, backtest, doctor, init, jobs, launch, prices, prune, queue, report
+from spotctl.cli.commands import (
+    advise,
+    backtest,
+    doctor,
+    init,
+    jobs,
+    launch,
+    prices,
+    prune,
+    queue,
+    report,
+    schema,
+)
 from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
@@ -108,6 +120,7 @@ advise.add_to(app)
 backtest.add_to(app)
 queue.add_to(app)
 init.add_to(app)
+schema.add_to(app)
 doctor.add_to(app)
 
 

@@ -8,9 +8,10 @@ entry holds a duration that was measured in real seconds, except ``Stalled``, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from bidbrain.cluster.lease import Lease
 from bidbrain.model import Decision
@@ -38,225 +39,179 @@ class RunOutcome(StrEnum):
     TAKEN_DOWN = "taken down"
 
 
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds what every entry has. A record with other fields than an entry's own is not read as one."""
+
+    at: Instant
+
+
 # ---- facts ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JobStarted:
-    at: Instant
+class JobStarted(_Entry, frozen=True):
     terms: RunSpec
 
 
-@dataclass(frozen=True, slots=True)
-class PriceChanged:
-    at: Instant
+class PriceChanged(_Entry, frozen=True):
     market: Market
     price: UsdPerHour
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
-    at: Instant
+class Woke(_Entry, frozen=True):
+    """The moment came that the newest ``WakeAt`` named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(_Entry, frozen=True):
     """The provider accepted the allocation; its instances exist from now on, but do not run yet."""
 
-    at: Instant
     allocation: str
     instances: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(_Entry, frozen=True):
     """The provider gives nothing for this request; the next decision may ask another market."""
 
-    at: Instant
     allocation: str
     error: str
     """Name of the provider error, which says what to do (see spotctl.errors)."""
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class InstancesRunning:
+class InstancesRunning(_Entry, frozen=True):
     """Billing starts."""
 
-    at: Instant
     instances: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionWarned:
+class EvictionWarned(_Entry, frozen=True):
     """The provider will take these instances at ``ends_at``; it never takes that back."""
 
-    at: Instant
     instances: tuple[str, ...]
     ends_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionNoticed:
-    """The instance itself heard that it is taken at ``ends_at``, before or beside its provider's
-    own word.
-    """
+class EvictionNoticed(_Entry, frozen=True):
+    """The instance itself heard that it is taken at ``ends_at``, before or beside its provider's own word."""
 
-    at: Instant
     instance: str
     ends_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class InstancesEnded:
+class InstancesEnded(_Entry, frozen=True):
     """Billing ends."""
 
-    at: Instant
     instances: tuple[str, ...]
     end: EndReason
 
 
-@dataclass(frozen=True, slots=True)
-class MachineJoined:
+class MachineJoined(_Entry, frozen=True):
     """The instance takes part in training."""
 
-    at: Instant
     instance: str
 
 
-@dataclass(frozen=True, slots=True)
-class MachineGivenUp:
+class MachineGivenUp(_Entry, frozen=True):
     """The training gave the instance up, though nobody reported its end: it hangs, or cannot run the job."""
 
-    at: Instant
     instance: str
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSilent:
+class ControllerSilent(_Entry, frozen=True):
     """The training's controller has gone silent, and so has ``instance``, which runs it."""
 
-    at: Instant
     instance: str
 
 
-@dataclass(frozen=True, slots=True)
-class SafeToKill:
+class SafeToKill(_Entry, frozen=True):
     """Nothing of the training would be lost with this instance."""
 
-    at: Instant
     instance: str
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(_Entry, frozen=True):
     """All shards completed ``clock``; the reliable machines hold the state at ``consistent``."""
 
-    at: Instant
     clock: int
     consistent: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramBegan:
+class ProgramBegan(_Entry, frozen=True):
     """A command's program started on ``instance``, from a checkpoint at ``clock``; at 0 from nothing."""
 
-    at: Instant
     instance: str
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointStored:
+class CheckpointStored(_Entry, frozen=True):
     """``instance`` wrote the newest checkpoint; recorded when its machine or its size has changed."""
 
-    at: Instant
     instance: str
     clock: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFetched:
+class CheckpointFetched(_Entry, frozen=True):
     """``instance`` fetched the checkpoint that ``stored_by`` wrote; egress is owed if it left a region."""
 
-    at: Instant
     instance: str
     stored_by: str
     clock: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
+class Checkpointed(_Entry, frozen=True):
     """``folder`` holds the whole state at ``clock``: a later run can go on from there."""
 
-    at: Instant
     clock: int
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFailed:
+class CheckpointFailed(_Entry, frozen=True):
     """Storing the state at ``clock`` failed, or removing those of a finished job. Training goes on."""
 
-    at: Instant
     clock: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingResumed:
+class TrainingResumed(_Entry, frozen=True):
     """Training continues after ``clock``, from the checkpoint in ``folder``.
 
     An earlier run left it or, where training begins again, this run wrote it. Before its first checkpoint it
     begins again with nothing (``folder`` empty).
     """
 
-    at: Instant
     clock: int
     folder: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveReported:
+class ObjectiveReported(_Entry, frozen=True):
     """The application reported its objective after ``clock``, in the unit of its metric."""
 
-    at: Instant
     clock: int
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class StageEntered:
-    at: Instant
+class StageEntered(_Entry, frozen=True):
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(_Entry, frozen=True):
     """Training went back to clock ``to``; ``redone`` completed clocks are computed again."""
 
-    at: Instant
     to: int
     redone: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFinished:
-    at: Instant
+class TrainingFinished(_Entry, frozen=True):
     clock: int
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFailed:
-    at: Instant
+class TrainingFailed(_Entry, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerDown:
+class ControllerDown(_Entry, frozen=True):
     """spotctl was down from ``at`` to ``until``: nothing that happened between was acted upon.
 
     ``over_at``: when the training finished meanwhile, if it did and that shows; spotctl hears of it
@@ -264,35 +219,28 @@ class ControllerDown:
     they did.
     """
 
-    at: Instant
     until: Instant
     over_at: Instant | None = None
     lapsed_at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    at: Instant
+class Asked(_Entry, frozen=True):
     ask: UserRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(_Entry, frozen=True):
     """The queue that runs the job gave it a lease, or took it back (None).
 
     ``allowance``: the most that it may spend, past spending included; None: no budget is counted.
     """
 
-    at: Instant
     lease: Lease | None
     allowance: MicroUsd | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stalled:
+class Stalled(_Entry, frozen=True):
     """Nominal time stood still for a due real effect. ``done``: the effect came before its floor ran out."""
 
-    at: Instant
     effect: str
     real_s: float
     done: bool
@@ -333,25 +281,21 @@ Fact: TypeAlias = (
 # ---- commands ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(_Entry, frozen=True):
     """BidBrain decided, and this is what it weighed. The effects follow as commands of their own."""
 
-    at: Instant
     decision: Decision
     spot_up: bool | None = None
     """Whether spot machines could be had, where a deadline strategy observed that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acquire:
+class Acquire(_Entry, frozen=True):
     """Asks the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand.
 
     ``reliable``: they are the tier that holds the model and is never given up. Other machines on demand
     only compute, and go when a decision says so.
     """
 
-    at: Instant
     allocation: str
     market: Market
     count: int
@@ -359,18 +303,14 @@ class Acquire:
     reliable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    at: Instant
+class Release(_Entry, frozen=True):
     instances: tuple[str, ...]
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TellJoin:
+class TellJoin(_Entry, frozen=True):
     """Tells the training: these machines are yours from now on."""
 
-    at: Instant
     instances: tuple[str, ...]
     reliable: bool
     cores: int
@@ -378,69 +318,51 @@ class TellJoin:
     """Where they are; a training that stores everything within one place need not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class TellWarning:
+class TellWarning(_Entry, frozen=True):
     """Tells the training: these machines go at ``ends_at``; make them safe to kill."""
 
-    at: Instant
     instances: tuple[str, ...]
     ends_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class TellLost:
+class TellLost(_Entry, frozen=True):
     """Tells the training: these machines went without having been safe to kill."""
 
-    at: Instant
     instances: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TellReleased:
+class TellReleased(_Entry, frozen=True):
     """Tells the training: these machines went after they were safe to kill."""
 
-    at: Instant
     instances: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TellStop:
+class TellStop(_Entry, frozen=True):
     """Tells the training: save the model and stop."""
 
-    at: Instant
 
-
-@dataclass(frozen=True, slots=True)
-class StopGivenUp:
+class StopGivenUp(_Entry, frozen=True):
     """The controller stops waiting for a training that should have ended by now, for reasons unknown."""
 
-    at: Instant
 
-
-@dataclass(frozen=True, slots=True)
-class TellRestart:
+class TellRestart(_Entry, frozen=True):
     """Tells the training: all your machines are gone; begin again from the newest whole checkpoint.
 
     ``number`` counts these commands, this one included. ``in_time``: whether deadline and budget
     can still be kept; None where nothing is promised.
     """
 
-    at: Instant
     number: int
     in_time: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WakeAt:
-    at: Instant
+class WakeAt(_Entry, frozen=True):
     when: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(_Entry, frozen=True):
     """Ends the run: nothing is left to wait for."""
 
-    at: Instant
     outcome: RunOutcome
     exit_code: int
     why: str

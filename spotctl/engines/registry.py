@@ -31,7 +31,7 @@ from spotctl.engines.scoring import Scoring
 from spotctl.engines.simulated import MODELS
 from spotctl.errors import JobError
 from spotctl.job.checks import JOB_CHECKS, JobCheck, place_of
-from spotctl.job.file import JOB_READERS, JobReader
+from spotctl.job.file import JOB_TABLES
 from spotctl.job.input_survey import data_error
 from spotctl.job.model_size import BYTES_PER_VALUE, refuse_immovable, refuse_too_large
 from spotctl.job.settings import Settings
@@ -39,6 +39,7 @@ from spotctl.job.spec import CommandSpec, JobSpec
 from spotctl.records.outputs import keep_checkpoint, keep_model
 from spotctl.records.run import Run
 from spotctl.report.final import Unscored
+from spotctl.schema.table import KeyTable
 
 _NO_LAST_CLOCK: Final = 1_000_000_000
 """Stands for no limit, in jobs that end by time or convergence."""
@@ -316,8 +317,8 @@ class Engine:
     """Holds an engine as a value: everything that the program asks of one."""
 
     traits: EngineTraits
-    read_job: JobReader
-    """Reads its jobs from the mapping of a job file."""
+    job_table: KeyTable[JobSpec]
+    """The keys of its jobs, beside name and engine, and how they make a job."""
     check_job: JobCheck
     """Refuses a job before anything of it is started."""
     simulate: Callable[[RunSpec], Training]
@@ -331,7 +332,7 @@ def register_engine(engine: Engine) -> None:
     kind = engine.traits.kind
     if kind in ADAPTERS:
         raise ValueError(f"there is an engine {kind!r} already")
-    JOB_READERS[kind] = engine.read_job
+    JOB_TABLES[kind] = engine.job_table
     JOB_CHECKS[kind] = engine.check_job
     MODELS[kind] = engine.simulate
     ADAPTERS[kind] = engine.adapt

@@ -8,8 +8,9 @@ the same decisions, while nominal time still waits for the real machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec import structs
 
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
@@ -133,5 +134,5 @@ class ShadowedTraining:
 
 def _at_modelled_time(modelled: e.TrainingFinished, real: e.TrainingFinished | e.TrainingFailed) -> e.Fact:
     if isinstance(real, e.TrainingFailed):
-        return replace(real, at=modelled.at)
-    return replace(modelled, model=real.model)
+        return structs.replace(real, at=modelled.at)
+    return structs.replace(modelled, model=real.model)

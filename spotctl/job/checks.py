@@ -20,9 +20,10 @@ from agileml.node.object_folder import ObjectFolder
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.control.run_spec import RunSpec
 from spotctl.errors import JobError
+from spotctl.job.choices import WorldKind
 from spotctl.job.input_survey import InputSize, ModelLimit, look_at_input
 from spotctl.job.model_size import memory_of_computer, refuse_immovable, refuse_too_large
-from spotctl.job.settings import Settings, WorldKind
+from spotctl.job.settings import Settings
 from spotctl.job.spec import CommandSpec, JobSpec
 from spotctl.records.outputs import check_output
 

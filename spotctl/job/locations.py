@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from spotctl.errors import JobError, JobFileError, Problem
-from spotctl.job.yaml_reader import read_text
+from spotctl.schema.document import read_text
 
 
 @contextmanager

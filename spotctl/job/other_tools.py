@@ -12,7 +12,8 @@ from typing import Final
 
 import yaml
 
-from spotctl.job.yaml_reader import Document, Section, describe_node
+from spotctl.schema.document import Document, describe_node
+from spotctl.schema.table import Section
 
 _SAME: Final = "as it is"
 _NO_GPUS: Final = (

@@ -6,30 +6,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.errors import LedgerError
+from spotctl.job.choices import IfRunning, WorldKind
 from spotctl.job.resolve import PriceOptions
 from spotctl.job.spec import JobSpec
 from spotctl.records.codec import from_json, to_json
 
 DEFAULT_SPEED: Final = 600.0
 """Nominal seconds per real one."""
-
-
-class WorldKind(StrEnum):
-    LOCAL = "local"
-    """Real processes on this machine; prices and evictions from a trace, paced."""
-    REPLAY = "replay"
-    """The same, without processes, in virtual time."""
-
-
-class IfRunning(StrEnum):
-    SKIP = "skip"
-    ATTACH = "attach"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)

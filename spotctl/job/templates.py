@@ -9,6 +9,8 @@ from typing import Final
 
 import yaml
 
+from spotctl.job.choices import JobKind
+
 _HEAD: Final = Template("""\
 # A job file of spotctl. Look at what it would do: spotctl plan $file
 # Every key, with its default: docs/job-file.md
@@ -27,22 +29,22 @@ checkpoint: {store: checkpoints, every: 10}  # clocks; with it that one machine 
 # local: {core_seconds_per_clock: 600}    # where the estimate of spotctl plan is not the work of a clock
 output: models                            # models/latest/model.npz is the newest
 """
-_ELASTIC: Final[dict[str, str]] = {
-    "mf": """\
+_ELASTIC: Final[dict[JobKind, str]] = {
+    JobKind.MF: """\
 app: agileml.apps.mf:MatrixFactorization
 args: {rank: 16, regularization: 0.02}
 data: $data
 # columns: {user: userId, item: movieId, value: rating}  # where the headers are not recognised
 stop: {clocks: 200, converged: {metric: rmse, delta: 1e-4}}  # whichever comes first
 """,
-    "mlr": """\
+    JobKind.MLR: """\
 app: agileml.apps.mlr:LogisticRegression
 args: {regularization: 1.0}
 data: $data
 # columns: {label: species, others: [x1, x2]}  # which column is the class, and which are features
 stop: {clocks: 300, converged: {metric: log loss, delta: 1e-5}}  # whichever comes first
 """,
-    "lda": """\
+    JobKind.LDA: """\
 app: agileml.apps.lda:LatentDirichletAllocation
 args: {topics: 20, vocabulary: 10000}
 data: $data
@@ -66,13 +68,13 @@ output: results                           # results/latest has the last checkpoi
 """
 
 
-def job_file(kind: str, what: str, file: Path) -> str:
+def job_file(kind: JobKind, what: str, file: Path) -> str:
     """Returns the text of the job file that is to be ``file``.
 
     ``what``: its data, or the command of a program. Existing data is named as ``file`` will find it.
     """
     head = _HEAD.substitute(file=file.name)
-    if kind == "command":
+    if kind is JobKind.COMMAND:
         return head + Template(_COMMAND).substitute(command=_yaml_scalar(what))
     return (
         head

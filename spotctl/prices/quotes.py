@@ -142,7 +142,7 @@ def _is_called(market: Market, name: str) -> bool:
 
 
 def _unknown_name(name: str, here: Sequence[Quote]) -> UsageError:
-    from spotctl.job.yaml_reader import suggest_nearest
+    from spotctl.schema.document import suggest_nearest
 
     if not here:
         return UsageError("the store has no such prices yet; `spotctl prices fetch` or `import` brings some")

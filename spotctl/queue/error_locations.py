@@ -12,8 +12,8 @@ from pathlib import Path
 
 from spotctl.errors import JobError, JobFileError, Problem
 from spotctl.job.locations import find_field
-from spotctl.job.yaml_reader import read_text
 from spotctl.queue.file import list_jobs
+from spotctl.schema.document import read_text
 
 
 class MemberError(JobError):

@@ -1,108 +1,139 @@
-"""Reads and checks the queue file: the one place that does.
-
-``load_queue`` returns a ``QueueSpec`` in which every default is filled in and every job file was read, or
-raises JobFileError with all problems of the file. The order of the functions is the order of the file.
-"""
+"""Reads and checks a queue file, by the keys that it and its jobs have, and the job files that it names."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
 
-from pricing_data.model.units import to_micros
 from spotctl.errors import JobFileError
-from spotctl.job.file import JOB_NAME, load_job
-from spotctl.job.yaml_reader import (
-    Document,
-    Mismatch,
-    Reader,
-    Section,
-    describe_node,
-    duration,
+from spotctl.job.file import load_job
+from spotctl.job.keys.kinds import ABOVE_ZERO, BUDGET, JOB_NAME, SOME_TIME
+from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
+from spotctl.schema.document import Mismatch, open_document, read_text, suggest_nearest
+from spotctl.schema.kinds import (
+    JsonSchema,
+    Place,
+    ValueKind,
     list_of,
     number,
-    open_document,
-    read_text,
-    suggest_nearest,
+    one_of,
     switch,
     whole_number,
     word,
 )
-from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
-
-T = TypeVar("T")
+from spotctl.schema.table import Key, KeyTable, Section, Values, list_of_mappings, mapping_of
 
 _POOL: Final = r"[A-Za-z0-9][\w.-]*(@[\w-]+)?"
-_LARGEST_BUDGET: Final = 1e9
-_SOME_JOBS: Final = "a list of jobs, each like {job: movies.yaml}"
-_NOBODY: Final[tuple[str, ...]] = ()
 _NAME: Final = word("letters, digits, '.', '_' and '-', at most 64", JOB_NAME)
-_WEIGHT: Final = number("a number above 0", lambda value: value > 0)
-_PRIORITY: Final = number("a number", lambda _: True)
-_BUDGET: Final = number("dollars above 0, like 5.00", lambda value: 0 < value < _LARGEST_BUDGET)
+_FILE: Final = word("a job file")
+_PARAMETER: Final = word("a number, a word, true or false")
 
 
 def load_queue(path: Path) -> QueueSpec:
     """Reads and checks a queue file and the jobs it names. Raises JobFileError with every problem in it."""
-    text, file, folder = read_text(path), str(path), path.resolve().parent
-    document, root = open_document(text, file)
+    document, node = open_document(read_text(path), str(path), path.resolve().parent)
+    root = Section(Place(document, ""), node)
     if "jobs" not in root and ("app" in root or "engine" in root):
         document.refuse(None, "found a job's file, expected a queue's; `spotctl launch` takes jobs")
-    with root:
-        budget = root.get("budget", _BUDGET, None)
-        spec = QueueSpec(
-            name=root.get("name", _NAME, path.stem),
-            policy=_read_policy(root),
-            round_s=root.get("round", duration(positive=True), ROUND_S),
-            budget=None if budget is None else to_micros(budget),
-            quotas=_read_numbers(
-                root.section("quotas"), whole_number(1), "an instance type, or one in a zone: TYPE@ZONE"
-            ),
-            entities=_read_numbers(root.section("entities"), _WEIGHT, "an entity"),
-            jobs=_read_jobs(document, root, folder),
-        )
-        _check_together(root, spec)
+    spec = queue_table(path.stem).read_section(root)
     document.raise_if_wrong()
     return spec
 
 
-def _read_policy(root: Section) -> PolicyChoice:
-    """Reads a policy: a name, or a mapping with a name and parameters."""
-    from bidbrain.cluster.policies.registry import MENU, BadParameter, make_policy
-
-    def read(node: yaml.Node) -> PolicyChoice:
-        if isinstance(node, yaml.MappingNode):
-            entries = {str(key.value): value for key, value in node.value}
-            name = _read_word(entries.pop("name", node), "the name of a policy")
-            parameters = {key: _read_parameter(value) for key, value in entries.items()}
-        else:
-            name, parameters = _read_word(node, "the name of a policy"), {}
-        if name not in MENU:
-            raise Mismatch(
-                node, f"found {name!r}, expected one of {', '.join(MENU)}{suggest_nearest(name, MENU)}"
-            )
-        if name == "makespan-within" and "budget" not in parameters and "budget" in root:
-            return PolicyChoice(name, parameters)  # its budget is what is left of the queue's
-        try:
-            make_policy(name, parameters)
-        except BadParameter as error:
-            raise Mismatch(node, str(error)) from error
-        return PolicyChoice(name, parameters)
-
-    return root.get("policy", read, PolicyChoice(POLICY))
+def queue_schema() -> JsonSchema:
+    """Returns the JSON Schema of queue files."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "title": "A queue file of spotctl", **queue_table().schema}
 
 
-def _read_word(node: yaml.Node, expected: str) -> str:
-    return word(expected)(node)
+@cache
+def queue_table(stem: str = "queue") -> KeyTable[QueueSpec]:
+    """Returns the keys of a queue file. ``stem``: of the file's name, which names the queue by default."""
+    return KeyTable(
+        _make_queue,
+        (
+            Key(
+                "jobs",
+                list_of_mappings(JOB_ENTRY, "a list of jobs, each like {job: movies.yaml}"),
+                "a list of jobs, with their own keys",
+                (),
+                needs="a list of jobs, each like {job: movies.yaml}",
+            ),
+            Key("name", _NAME, "letters, digits, `.`, `_`, `-`", stem, otherwise="the file's"),
+            Key(
+                "policy",
+                _policy_kind(),
+                "a name of `spotctl queue policies`, or `{name: ..., and its parameters}`",
+                PolicyChoice(POLICY),
+            ),
+            Key(
+                "round",
+                SOME_TIME,
+                "how often machines are dealt anew",
+                ROUND_S,
+                field="round_s",
+            ),
+            Key("budget", BUDGET, "dollars for all jobs together", otherwise="none"),
+            Key(
+                "quotas",
+                mapping_of(whole_number(1), _POOL, "an instance type, or one in a zone: TYPE@ZONE"),
+                "machines at once, by instance type or `TYPE@ZONE`, spot and on demand",
+                {},
+                otherwise="none",
+            ),
+            Key(
+                "entities",
+                mapping_of(ABOVE_ZERO, _POOL, "an entity"),
+                "weights of those that jobs belong to",
+                {},
+                otherwise="1 each",
+            ),
+        ),
+    )
 
 
-def _read_parameter(node: yaml.Node) -> float | str | bool:
-    text = _read_word(node, "a number, a word, true or false")
+def _make_queue(section: Section, values: Values) -> QueueSpec:
+    spec = QueueSpec(**values)
+    _check_policy(section, spec.policy)
+    _check_together(section, spec)
+    return spec
+
+
+# ---- its policy ---------------------------------------------------------------------------------
+
+
+def _policy_kind() -> ValueKind[PolicyChoice]:
+    """Returns the kind of a policy: a name, or a mapping with a name and parameters."""
+    from bidbrain.cluster.policies.registry import (
+        MENU,  # loads numpy, which not all users of this module need
+    )
+
+    name = one_of(*MENU)
+
+    def read(node: yaml.Node, place: Place) -> PolicyChoice:
+        if not isinstance(node, yaml.MappingNode):
+            return PolicyChoice(name.read(node, place))
+        entries = {str(key.value): value for key, value in node.value}
+        chosen = name.read(entries.pop("name", node), place)
+        return PolicyChoice(
+            chosen, {key: _parse_parameter(_PARAMETER.read(value, place)) for key, value in entries.items()}
+        )
+
+    mapping = {
+        "type": "object",
+        "properties": {"name": name.schema},
+        "required": ("name",),
+        "additionalProperties": _PARAMETER.schema,
+    }
+    return ValueKind(read, {"anyOf": (name.schema, mapping)}, name.expected, lambda choice: choice.name)
+
+
+def _parse_parameter(text: str) -> float | str | bool:
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -111,64 +142,75 @@ def _read_parameter(node: yaml.Node) -> float | str | bool:
         return text
 
 
-def _read_numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
-    found: dict[str, T] = {}
-    with section:
-        for key in section.key_names:
-            if re.fullmatch(_POOL, key) is None:
-                section.reject(key, f"found the key {key!r}, expected {expected}")
-            value = section.get(key, read, None)
-            if value is not None:
-                found[key] = value
-    return found
+def _check_policy(root: Section, policy: PolicyChoice) -> None:
+    """Reports parameters that the policy does not take, or cannot do without."""
+    from bidbrain.cluster.policies.registry import BadParameter, make_policy
+
+    if policy.name == "makespan-within" and "budget" not in policy.parameters and "budget" in root:
+        return  # its budget is what is left of the queue's
+    try:
+        make_policy(policy.name, policy.parameters)
+    except BadParameter as error:
+        root.reject("policy", str(error))
 
 
 # ---- jobs ---------------------------------------------------------------------------------------
 
 
-def _read_jobs(document: Document, root: Section, folder: Path) -> tuple[Member, ...]:
-    def read(node: yaml.Node) -> tuple[Member, ...]:
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            found = "an empty list" if isinstance(node, yaml.SequenceNode) else describe_node(node)
-            raise Mismatch(node, f"found {found}, expected {_SOME_JOBS}")
-        return tuple(_read_member(document, element, folder) for element in node.value)
+def _read_path(node: yaml.Node, place: Place) -> Path:
+    """Reads the path of a job file, relative to the queue's."""
+    file = _FILE.read(node, place)
+    path = place.document.folder / Path(file).expanduser()
+    if not path.is_file():
+        near = suggest_nearest(file, sorted(other.name for other in path.parent.glob("*.yaml")))
+        raise Mismatch(node, f"found {file!r}, but there is no file {path}{near}")
+    return path
 
-    return root.need("jobs", read, (), _SOME_JOBS)
 
-
-def _read_member(document: Document, node: yaml.Node, folder: Path) -> Member:
-    if not isinstance(node, yaml.MappingNode):
-        raise Mismatch(node, f"found {describe_node(node)}, expected a mapping like {{job: movies.yaml}}")
-    with Section(document, "jobs", node, silent=False) as section:
-        file = section.need("job", word("a job file"), "", "a job file, like movies.yaml")
-        name = section.get("name", _NAME, None)
-        deadline = section.get("deadline", duration(positive=True), None)
-        budget = section.get("budget", _BUDGET, None)
-        weight = section.get("weight", _WEIGHT, 1.0)
-        entity = section.get("entity", word("whom the job belongs to"), "")
-        priority = section.get("priority", _PRIORITY, 0.0)
-        best_effort = section.get("best_effort", switch(), False)
-        after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
-        path = folder / Path(file).expanduser()
-        if file and not path.is_file():
-            near = suggest_nearest(file, sorted(other.name for other in path.parent.glob("*.yaml")))
-            section.reject("job", f"found {file!r}, but there is no file {path}{near}")
-            file = ""
-    if not file:
-        document.raise_if_wrong()
-        raise Mismatch(node, "found a job without a file, expected {job: FILE.yaml}")
+def _load_member(section: Section, values: Values) -> Member:
+    """Makes a job of the queue. Raises JobFileError where its file is missing or wrong."""
+    path, name, deadline, budget = (values.pop(key) for key in ("job", "name", "deadline", "budget"))
+    if path is None:  # which was reported
+        section.document.raise_if_wrong()
     try:
         spec = load_job(path)
     except JobFileError:
-        document.raise_if_wrong()
+        section.document.raise_if_wrong()
         raise
     objective = replace(
         spec.objective,
         deadline=spec.objective.deadline if deadline is None else deadline,
-        budget=spec.objective.budget if budget is None else to_micros(budget),
+        budget=spec.objective.budget if budget is None else budget,
     )
-    spec = replace(spec, name=name or spec.name, objective=objective)
-    return Member(spec, weight, entity, priority, best_effort, after)
+    return Member(replace(spec, name=name or spec.name, objective=objective), **values)
+
+
+JOB_ENTRY: Final = KeyTable(
+    _load_member,
+    (
+        Key(
+            "job",
+            ValueKind(_read_path, _FILE.schema, _FILE.expected),
+            "a job file",
+            needs="a job file, like movies.yaml",
+        ),
+        Key("name", _NAME, "of the job in the queue", otherwise="the job file's"),
+        Key("deadline", SOME_TIME, "from the start of the job", otherwise="the job file's"),
+        Key("budget", BUDGET, "dollars for the job", otherwise="the job file's"),
+        Key("weight", ABOVE_ZERO, "its part beside others", 1.0),
+        Key("priority", number(), "the higher, the earlier it counts as having come", 0.0),
+        Key("entity", word("whom the job belongs to"), "whom it belongs to", "", otherwise="none"),
+        Key("best_effort", switch(), "a deadline that the policy sees to, and nobody promises", False),
+        Key(
+            "after",
+            list_of(_NAME, "a list of jobs of this queue"),
+            "jobs of the queue that have to be done first",
+            (),
+            otherwise="none",
+        ),
+    ),
+    expected="{job: movies.yaml}",
+)
 
 
 def _check_together(root: Section, spec: QueueSpec) -> None:

@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 
 from pricing_data.model.units import MicroUsd, Seconds
 from spotctl.errors import LedgerError
+from spotctl.job.choices import WorldKind
 from spotctl.job.resolve import PriceOptions
-from spotctl.job.settings import Settings, WorldKind
+from spotctl.job.settings import Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records.codec import from_json, to_json
 

@@ -18,7 +18,8 @@ from spotctl.control.state import State
 from spotctl.control.state_values import Phase
 from spotctl.engines.scoring import INTERRUPTED, Scoring, limit_s
 from spotctl.errors import AlreadyRunning, Interrupted, LedgerError, NothingToDo, SpotctlError, UsageError
-from spotctl.job.settings import IfRunning, LaunchOptions, Settings, WorldKind
+from spotctl.job.choices import IfRunning, WorldKind
+from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records import background
 from spotctl.records.ledger import Ledger

@@ -23,10 +23,11 @@ from spotctl.control.bidding import (
 from spotctl.control.run_spec import Expectation, RunSpec
 from spotctl.control.state import State
 from spotctl.job.checks import check_job, measure_job
+from spotctl.job.choices import WorldKind
 from spotctl.job.clock_work import ClockWork, WorkSource, find_clock_work
 from spotctl.job.input_survey import InputSize
 from spotctl.job.resolve import ResolvedJob, resolve_job
-from spotctl.job.settings import LaunchOptions, Settings, WorldKind
+from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records.run import Run
 from spotctl.report.baselines import Baselines, find_baselines

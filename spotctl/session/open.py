@@ -15,8 +15,9 @@ from spotctl.control.drive import fold_entries, start_run, unexecuted_commands
 from spotctl.control.evolve import initial_state as begin_state
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
+from spotctl.job.choices import WorldKind
 from spotctl.job.resolve import ResolvedJob, resolve_job
-from spotctl.job.settings import Settings, WorldKind
+from spotctl.job.settings import Settings
 from spotctl.records.run import Run, RunStore, replay_runs
 from spotctl.timesource import TimeSource, wall_clock
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
+
+from msgspec import structs
 
 from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
@@ -90,8 +92,8 @@ def resumed_local_world(
     repeat_commands(parts.training, entries)
     parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
     if settings.spec.local.progress == "measured":  # else the model knows its own moments
-        down = replace(down, over_at=absence.nominal_at(engine.finished_at()))
-    down = replace(down, lapsed_at=absence.lapse_among(seen.values()))
+        down = structs.replace(down, over_at=absence.nominal_at(engine.finished_at()))
+    down = structs.replace(down, lapsed_at=absence.lapse_among(seen.values()))
     parts.world.resume(state, entries, down)
     return parts.build_handle()
 

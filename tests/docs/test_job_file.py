@@ -1,4 +1,4 @@
-"""The reference of the job file has every key that is read, each in its table."""
+"""The reference of the job file is what reads it, and has every key, each in its table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.cli.file_reference import build_file_reference
 from spotctl.errors import JobFileError
 from spotctl.job.file import parse_job
 from spotctl.queue.file import load_queue
@@ -44,6 +45,11 @@ def known(text: str, field: str, folder: Path) -> frozenset[str]:
     told = re.search(rf"{re.escape(field)}: unknown key, expected one of ([\w, ]+)", str(refused.value))
     assert told is not None, refused.value
     return frozenset(told[1].split(", "))
+
+
+def test_the_reference_is_fresh() -> None:
+    written = "run: python -m spotctl.cli.file_reference > docs/job-file.md"
+    assert build_file_reference() == REFERENCE, written
 
 
 @pytest.mark.parametrize(("engine", "field"), [(e, f) for e, fields in SECTIONS.items() for f in fields])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from spotctl.control import entries as e
+from spotctl.job.choices import WorldKind
 from spotctl.job.file import load_job
 from spotctl.job.resolve import PriceOptions
-from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.job.settings import LaunchOptions
 from spotctl.session.launch import launch
 from tests.scenarios.support.command import PROGRAM
 from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices

@@ -8,14 +8,16 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from msgspec import structs
 
 from agileml.apps.planted import planted_ratings, write_ratings
 from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
 from spotctl.control.state import State
+from spotctl.job.choices import WorldKind
 from spotctl.job.file import load_job
 from spotctl.job.resolve import PriceOptions
-from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.job.settings import LaunchOptions
 from spotctl.records.run import Run
 from spotctl.session.interrupts import Answer
 from spotctl.session.launch import FinishedRun, launch
@@ -109,9 +111,9 @@ def story(entries: Sequence[e.Entry]) -> list[e.Entry]:
     told: list[e.Entry] = []
     for entry in entries:
         if isinstance(entry, e.JobStarted):
-            told.append(replace(entry, terms=replace(entry.terms, run="")))
+            told.append(structs.replace(entry, terms=replace(entry.terms, run="")))
         elif isinstance(entry, e.TrainingFinished):
-            told.append(replace(entry, model=""))
+            told.append(structs.replace(entry, model=""))
         elif not isinstance(entry, (e.Stalled, e.ObjectiveReported)):
             told.append(entry)
     return told

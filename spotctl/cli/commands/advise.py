@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from spotctl.cli.commands import options
 from spotctl.cli.format import output
 from spotctl.errors import UsageError
+from spotctl.job.choices import CloudName
 
 if TYPE_CHECKING:
     from spotctl.job.spec import Amount
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)(\+?)")
 _LONGEST_S: Final = 7 * 86400
-
-
-class PricedCloud(StrEnum):
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,7 +39,7 @@ def advise(
         str, typer.Option(metavar="SPAN", help="How long a machine is wanted for: what beta counts.")
     ] = "1h",
     clouds: Annotated[
-        list[PricedCloud] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
+        list[CloudName] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
     ] = None,
     regions: Annotated[
         list[str] | None,

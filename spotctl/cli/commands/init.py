@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +9,7 @@ import typer
 
 from spotctl.cli.format import output
 from spotctl.errors import UsageError
-
-
-class JobKind(StrEnum):
-    MF = "mf"
-    MLR = "mlr"
-    LDA = "lda"
-    COMMAND = "command"
+from spotctl.job.choices import JobKind
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,12 +51,12 @@ def init(
         if data is not None:
             raise UsageError("--data: a program finds its data itself; leave it out with --app command")
         run = run or _ask_answer("Its command line?", "--run", "python train.py")
-        text = job_file(kind.value, run, file)
+        text = job_file(kind, run, file)
     else:
         if run is not None:
             raise UsageError(f"--run: belongs to --app command, and this is {kind.value}")
         data = data or _ask_answer("The training data, a file or a URL?", "--data", "data.csv")
-        text = job_file(kind.value, data, file)
+        text = job_file(kind, data, file)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -241,7 +241,7 @@ def _find_run(runs: RunStore, name: str) -> Run:
     run = runs.find_run(name)
     if run is not None:
         return run
-    from spotctl.job.yaml_reader import suggest_nearest
+    from spotctl.schema.document import suggest_nearest
 
     known = [known.name for known in runs.list_runs()]
     raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists all")

@@ -14,6 +14,7 @@ import typer
 from spotctl.cli.commands import options
 from spotctl.cli.format import output
 from spotctl.errors import Interrupted, UsageError
+from spotctl.job.choices import IfRunning, WorldKind
 from spotctl.records.background import fork_behind
 
 if TYPE_CHECKING:
@@ -26,27 +27,12 @@ class MachineSource(StrEnum):
     AUTO = "auto"
 
 
-class WorldChoice(StrEnum):
-    """Repeats ``settings.WorldKind``, because naming the choices must not load numpy."""
-
-    LOCAL = "local"
-    REPLAY = "replay"
-
-
-class IfRunningChoice(StrEnum):
-    """Repeats ``settings.IfRunningChoice``, for the same reason."""
-
-    SKIP = "skip"
-    ATTACH = "attach"
-    FAIL = "fail"
-
-
 CloudOption: TypeAlias = Annotated[
     MachineSource,
     typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here."),
 ]
 WorldOption: TypeAlias = Annotated[
-    WorldChoice, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
+    WorldKind, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
 ]
 DeadlineOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SPAN", help="Instead of objective.deadline, like 6h.")
@@ -107,11 +93,11 @@ def launch(
         bool, typer.Option("--detach", help="Return as soon as the job has machines; it goes on by itself.")
     ] = False,
     if_running: Annotated[
-        IfRunningChoice,
+        IfRunning,
         typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3."),
-    ] = IfRunningChoice.FAIL,
+    ] = IfRunning.FAIL,
     cloud: CloudOption = MachineSource.LOCAL,
-    world: WorldOption = WorldChoice.LOCAL,
+    world: WorldOption = WorldKind.LOCAL,
     deadline: DeadlineOption = None,
     budget: BudgetOption = None,
     name: NameOption = None,
@@ -149,11 +135,11 @@ def launch(
     from spotctl.job.locations import locate_errors
 
     chosen = settings.LaunchOptions(
-        world=settings.WorldKind(world),
+        world=world,
         speed=settings.DEFAULT_SPEED if speed is None else checked_speed(speed),
         speed_named=speed is not None,
         prices=price_options(trace, trace_market, trace_start, rules, availability),
-        if_running=settings.IfRunning(if_running),
+        if_running=if_running,
         deadline=options.parse_duration_option("--deadline", deadline),
         budget=options.parse_dollars_option("--budget", budget),
         seed=seed,
@@ -228,7 +214,7 @@ def _load_named_job(path: Path, name: str | None, env: list[str] | None) -> JobS
 
 def checked_name(name: str | None) -> str | None:
     """Checks the value of --name. Raises UsageError for a name that no job can have."""
-    from spotctl.job.file import JOB_NAME
+    from spotctl.job.keys.kinds import JOB_NAME
 
     if name is not None and re.fullmatch(JOB_NAME, name) is None:
         raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")

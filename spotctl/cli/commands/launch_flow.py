@@ -13,7 +13,8 @@ from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import expectation, job_size, setbacks
 from spotctl.cli.views import plan as planview
 from spotctl.errors import DeadlineInfeasible, NothingToDo, UsageError
-from spotctl.job.settings import LaunchOptions, WorldKind
+from spotctl.job.choices import WorldKind
+from spotctl.job.settings import LaunchOptions
 from spotctl.job.spec import JobSpec
 from spotctl.session import launch_plan
 

@@ -15,10 +15,10 @@ import typer
 from pricing_data.errors import TraceError
 from pricing_data.model.units import Instant
 from spotctl.cli.commands import options
-from spotctl.cli.commands.advise import PricedCloud
 from spotctl.cli.format import output as screen
 from spotctl.cli.format.report_format import ReportFormat
 from spotctl.errors import Interrupted, UsageError
+from spotctl.job.choices import CloudName
 
 if TYPE_CHECKING:
     from pricing_data.store.store import PriceStore
@@ -34,7 +34,7 @@ Markets: TypeAlias = Annotated[
     typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a."),
 ]
 CloudsOption: TypeAlias = Annotated[
-    list[PricedCloud] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
+    list[CloudName] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
 ]
 RegionsOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--region", metavar="REGION", help="Only this region; repeatable.")

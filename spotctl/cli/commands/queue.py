@@ -11,6 +11,7 @@ import typer
 from spotctl.cli.commands import launch, options
 from spotctl.cli.format import output
 from spotctl.errors import SpotctlError, UsageError
+from spotctl.job.choices import WorldKind
 
 if TYPE_CHECKING:
     from spotctl.queue.lifecycle.journal import QueueFolder
@@ -90,10 +91,10 @@ def rm(
     What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
     from its next run.
     """
-    from spotctl.job.yaml_reader import suggest_nearest
     from spotctl.queue.file import load_queue
     from spotctl.queue.lifecycle.journal import QueueFolder
     from spotctl.queue.lifecycle.requests import Request
+    from spotctl.schema.document import suggest_nearest
 
     spec = load_queue(queue)
     folder, known = QueueFolder(spec.name), _known_jobs(spec)
@@ -167,7 +168,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show promises and the first round, start nothing.")
     ] = False,
-    world: launch.WorldOption = launch.WorldChoice.LOCAL,
+    world: launch.WorldOption = WorldKind.LOCAL,
     speed: launch.SpeedOption = 600.0,
     trace: launch.TraceOption = None,
     trace_market: launch.TraceMarketOption = None,
@@ -184,14 +185,13 @@ def run(
     was. With --json, standard output is one JSON object per line and event, the last being the outcome.
     """
     from spotctl.cli.commands import queue_flow
-    from spotctl.job.settings import WorldKind
     from spotctl.queue.error_locations import locate_errors_in
     from spotctl.queue.file import load_queue
     from spotctl.queue.spec import QueueOptions, QueueSettings
 
     spec = load_queue(queue)
     chosen = QueueOptions(
-        WorldKind(world),
+        world,
         launch.checked_speed(speed),
         launch.price_options(trace, trace_market, trace_start, rules, availability),
         seed,

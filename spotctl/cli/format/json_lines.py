@@ -71,8 +71,8 @@ def to_public(value: Any, hint: Any = Any) -> Any:
     """Returns a JSON-able copy of ``value``; ``hint``, its declared type, says what its numbers mean."""
     if value is None or isinstance(value, (bool, str)):
         return value.value if isinstance(value, Enum) else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        hints = _field_hints(type(value))
+    kind: Any = type(value)
+    if hints := _field_hints(kind):
         return {name: to_public(getattr(value, name), hint) for name, hint in hints.items()}
     if isinstance(value, Mapping):
         return {str(key): to_public(item) for key, item in value.items()}
@@ -103,5 +103,9 @@ def _without_none(hint: Any) -> Any:
 
 @cache
 def _field_hints(cls: type) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    """Returns the declared types of a dataclass or a struct; nothing of other classes."""
+    names = getattr(cls, "__struct_fields__", ())
+    if dataclasses.is_dataclass(cls):
+        names = tuple(field.name for field in dataclasses.fields(cls))
+    hints = get_type_hints(cls) if names else {}
+    return {name: hints[name] for name in names}

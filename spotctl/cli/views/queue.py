@@ -15,7 +15,7 @@ from bidbrain.performance.throughput_completion import Source, ThroughputEstimat
 from pricing_data.model.units import format_instant, format_micros
 from spotctl.cli.format import event_text
 from spotctl.cli.views import job_size
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.planning import QueuePlan
 from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState
 from spotctl.queue.spec import QueueSettings

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.errors import DeadlineInfeasible, SpotctlError, UsageError
 from spotctl.job.checks import check_job
+from spotctl.job.choices import WorldKind
 from spotctl.job.clock_work import find_clock_work
 from spotctl.job.resolve import ResolvedJob, resolve_job
-from spotctl.job.settings import Settings, WorldKind
+from spotctl.job.settings import Settings
 from spotctl.queue.allocation.admission import Admission, decide_admission
 from spotctl.queue.allocation.deadline_admission import DeadlineVerdict
 from spotctl.queue.allocation.quotas import Pools

@@ -24,7 +24,7 @@ from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from bidbrain.cluster.lease import Lease
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.errors import AlreadyRunning, LedgerError
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.requests import Request, RequestFile, RequestLine
 from spotctl.records.codec import from_json, to_json
 from spotctl.records.ledger import sync_folder

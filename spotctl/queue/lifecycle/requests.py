@@ -11,7 +11,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from agileml.node.programs.jsonl_log import JsonlReader, JsonlWriter
 from spotctl.errors import LedgerError
@@ -84,13 +84,6 @@ class RequestFile:
 
     def _parse_line(self, number: int, line: bytes) -> RequestLine:
         try:
-            return _parse_request(json.loads(line))
+            return from_json(Request, json.loads(line))
         except (ValueError, TypeError) as error:
             return UnreadableRequest(self.path, number, str(error))
-
-
-def _parse_request(line: Any) -> Request:
-    request: Request = from_json(Request, line)
-    if not isinstance(request.job, str) or not isinstance(request.member, str):
-        raise TypeError("a job's name is text, and so is a job that is to be added")
-    return request

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from pricing_data.model.units import Instant
 from spotctl.control.billing import certain_cost
 from spotctl.errors import Interrupted, LedgerError, UsageError
+from spotctl.job.choices import WorldKind
 from spotctl.job.resolve import resolve_job
-from spotctl.job.settings import WorldKind
 from spotctl.queue.error_locations import attribute_errors_to
 from spotctl.queue.file import problem_of
 from spotctl.queue.lifecycle import journal as j

@@ -11,7 +11,7 @@ from bidbrain.performance.throughput_completion import ThroughputEstimate
 from pricing_data.model.units import Instant, MicroUsd, seconds_after
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.allocation.throughput_estimates import estimate_throughputs
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRecord, QueueRun, ServiceTime, root_of
 from spotctl.queue.lifecycle.requests import UnreadableRequest

@@ -29,11 +29,11 @@ from spotctl.engines.base import Training
 from spotctl.engines.registry import ADAPTERS, Engine, EngineAdapter, register_engine
 from spotctl.engines.simulated import MODELS
 from spotctl.job.checks import JOB_CHECKS
-from spotctl.job.file import JOB_READERS
+from spotctl.job.file import JOB_TABLES
 from spotctl.job.settings import Settings
 from spotctl.job.spec import JobSpec
-from spotctl.job.yaml_reader import Section
 from spotctl.records.run import Run
+from spotctl.schema.table import Section, Values
 
 VARIABLE: Final = "ELSEWHERE"
 TRAITS: Final = replace(CHECKPOINTING_PROGRAM, kind="elsewhere")
@@ -124,11 +124,12 @@ def adapt(settings: Settings, terms: RunSpec, run: Run) -> EngineAdapter:
     return _Adapter(ADAPTERS[CHECKPOINTING_PROGRAM.kind](settings, terms, run), run.training_folder)
 
 
-def read_job(root: Section, folder: Path, name: str) -> JobSpec:
-    return replace(JOB_READERS[CHECKPOINTING_PROGRAM.kind](root, folder, name), engine=TRAITS)
+def make_job(section: Section, values: Values) -> JobSpec:
+    return replace(JOB_TABLES[CHECKPOINTING_PROGRAM.kind].make(section, values), engine=TRAITS)
 
 
 if __name__ == "__main__":
     kind = CHECKPOINTING_PROGRAM.kind
-    register_engine(Engine(TRAITS, read_job, JOB_CHECKS[kind], MODELS[kind], adapt))
+    table = replace(JOB_TABLES[kind], make=make_job)
+    register_engine(Engine(TRAITS, table, JOB_CHECKS[kind], MODELS[kind], adapt))
     main()

@@ -26,6 +26,7 @@ VERBS = (
     "advise",
     "backtest",
     "init",
+    "schema",
     "doctor",
     "version",
     "completion",

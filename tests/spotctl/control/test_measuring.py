@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
@@ -40,7 +41,7 @@ def seen_by(of: RunSpec) -> State:
     _, entries = replay(replace(terms(clocks=300), scaling=TRUTH), trace)
     first = entries[0]
     assert isinstance(first, e.JobStarted)
-    return reduce(evolve, entries[1:], initial_state(replace(first, terms=of), trace))
+    return reduce(evolve, entries[1:], initial_state(structs.replace(first, terms=of), trace))
 
 
 def test_what_progress_shows_is_believed_and_the_rest_is_as_configured() -> None:
@@ -90,7 +91,7 @@ class AsFastAs(SimulatedProgram):
     def send_command(self, number: int, command: e.Tell) -> None:
         if isinstance(command, e.TellJoin):
             assert command.market is not None
-            command = replace(command, cores=self._truth[command.market.instance_type])
+            command = structs.replace(command, cores=self._truth[command.market.instance_type])
         super().send_command(number, command)
 
 

@@ -17,11 +17,12 @@ from spotctl.engines import registry
 from spotctl.engines.registry import Engine, EngineAdapter, register_engine
 from spotctl.engines.simulated import MODELS
 from spotctl.job.checks import JOB_CHECKS
-from spotctl.job.file import JOB_READERS
+from spotctl.job.file import JOB_TABLES, job_schema
 from spotctl.job.settings import Settings
 from spotctl.job.spec import JobSpec, LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec, StopSpec, TrainingSpec
-from spotctl.job.yaml_reader import Section, whole_number
 from spotctl.records.run import Run
+from spotctl.schema.kinds import whole_number
+from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, keep_values
 from spotctl.timesource import Effect
 from tests.spotctl.cli.commandline import TRACE_START, spotctl
 
@@ -98,17 +99,15 @@ class ModelledSweep:
         self._news.append(e.TrainingFinished(at, self._trial, "leaderboard.csv"))
 
 
-def read_sweep(root: Section, folder: Path, name: str) -> JobSpec:
-    trials = root.need("trials", whole_number(1), 1, "how many settings are tried")
-    with root.section("resources") as resources, resources.section("spot") as spot:
-        most = spot.need("max_instances", whole_number(1), 1, "the most machines to hold, like 8")
+def make_sweep(section: Section, values: Values) -> JobSpec:
+    most = values["resources"]["spot"]["max_instances"]
     return JobSpec(
-        name=name,
+        name=values["name"],
         engine=SWEEP,
         app="",
         args={},
         data="",
-        stop=StopSpec(trials),
+        stop=StopSpec(values["trials"]),
         reliable=None,
         spot=SpotSpec(most, most, instance_types=("c4.xlarge",)),
         objective=ObjectiveSpec(strategy="proteus"),
@@ -116,10 +115,24 @@ def read_sweep(root: Section, folder: Path, name: str) -> JobSpec:
         training=TrainingSpec(staleness=0, partitions=1, shards=1),
         drain=False,
         seed=0,
-        output=str(folder / "leaderboards"),
+        output=str(section.document.folder / "leaderboards"),
         local=LocalSpec(core_seconds_per_clock=TRIAL_CORE_S),
         envs={},
     )
+
+
+_MOST = Key(
+    "max_instances", whole_number(1), "machines at once", 1, needs="the most machines to hold, like 8"
+)
+_SPOT = KeyTable(keep_values, (_MOST,))
+_RESOURCES = KeyTable(keep_values, (Key("spot", _SPOT, "", FROM_EMPTY),))
+SWEEP_JOB = KeyTable(
+    make_sweep,
+    (
+        Key("trials", whole_number(1), "how many settings are tried", 1, needs="how many settings are tried"),
+        Key("resources", _RESOURCES, "", FROM_EMPTY),
+    ),
+)
 
 
 def _check_nothing(settings: Settings, terms: RunSpec) -> None:
@@ -132,10 +145,10 @@ def _no_processes(settings: Settings, terms: RunSpec, run: Run) -> EngineAdapter
 
 @pytest.fixture
 def sweep() -> Iterator[Engine]:
-    engine = Engine(SWEEP, read_sweep, _check_nothing, ModelledSweep, _no_processes)
+    engine = Engine(SWEEP, SWEEP_JOB, _check_nothing, ModelledSweep, _no_processes)
     register_engine(engine)
     yield engine
-    for table in (JOB_READERS, JOB_CHECKS, MODELS, registry.ADAPTERS):
+    for table in (JOB_TABLES, JOB_CHECKS, MODELS, registry.ADAPTERS):
         table.pop(SWEEP.kind)
 
 
@@ -179,6 +192,16 @@ def test_its_section_is_checked_with_line_and_remedy(job: str) -> None:
     assert refused.exit_code == 2
     assert "trials" in refused.stderr
     assert ":2:" in refused.stderr or "line 2" in refused.stderr
+
+
+@pytest.mark.usefixtures("sweep")
+def test_its_section_is_in_the_schema_of_job_files() -> None:
+    schema = job_schema()
+    assert "trials" in schema["properties"]
+    assert SWEEP.kind in schema["properties"]["engine"]["enum"]
+    own = schema["$defs"][SWEEP.kind]
+    assert own["required"] == ("trials",)
+    assert own["properties"]["trials"]["minimum"] == 1
 
 
 def test_a_name_is_taken_once(sweep: Engine) -> None:

@@ -97,7 +97,7 @@ def test_a_backtest_of_a_command_is_refused(folder: Path) -> None:
 
 MALFORMED = {
     "no command": (MINIMAL, "engine: command\n", "1:1: run: missing, expected the command to run"),
-    "nodes": ("run:", "num_nodes: 2\nrun:", "2:12: num_nodes: found 2, expected 1"),
+    "nodes": ("run:", "num_nodes: 2\nrun:", "2:12: num_nodes: found '2', expected 1"),
     "a secret": (
         "run:",
         "secrets: {KEY: hunter2}\nrun:",
@@ -117,7 +117,11 @@ MALFORMED = {
     "no steps": ("run:", "work: {takes: 3h}\nrun:", "work.steps: missing"),
     "no time": ("run:", "work: {steps: 3}\nrun:", "work.takes: missing"),
     "reliable": ("run:", "resources: {reliable: {}}\nrun:", "resources.reliable: a command needs no machine"),
-    "machines": ("run:", "resources: {spot: {max_instances: 4}}\nrun:", "max_instances: expected 1"),
+    "machines": (
+        "run:",
+        "resources: {spot: {max_instances: 4}}\nrun:",
+        "max_instances: found '4', expected 1",
+    ),
     "an application": ("run:", "app: a:B\nrun:", "app: belongs to engine: agileml"),
     "lambda": ("run:", "scaling: {lambda: 2m}\nrun:", "scaling.lambda: means nothing to engine: command"),
     "throttle": ("run:", "local: {throttle: off}\nrun:", "local.throttle: means nothing"),

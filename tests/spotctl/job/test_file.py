@@ -173,6 +173,7 @@ MALFORMED = {
     "deep nesting": ("{clocks: 40}", "[" * 20_000, "1:1: nested too deeply", ""),
     "duplicate key": ("data:", "data: ratings.csv\ndata:", "3:1: data: found a second time", "line 2"),
     "list as key": ("app:", "? [a]\n: 1\napp:", "1:3: found a list as a key", "expected a word"),
+    "list as a key of one's own": ("app:", "args: {[a]: 1}\napp:", "1:8: args: found a list as a key", ""),
     "tag": ("ratings.csv", "!!python/name:os.system x", "data: found the tag", "without a tag"),
     "null": ("ratings.csv", "", "2:6: data: found nothing", "expected a file or a URL"),
     "app is no class": (
@@ -303,6 +304,12 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_file(folder: Path
     lines = problems(text, folder)
     assert [line.split(":")[1] for line in lines] == ["2", "3", "6"]
     assert [line.split(": ")[1] for line in lines] == ["data", "stop.clocks", "resources.spot.zone"]
+
+
+def test_an_unknown_engine_is_reported_once(folder: Path) -> None:
+    lines = problems("engine: comand\n" + MINIMAL, folder)
+    expected = "found 'comand', expected one of agileml, command (did you mean command?)"
+    assert lines == [f"job.yaml:1:9: engine: {expected}"]
 
 
 def test_a_missing_mapping_is_reported_once_and_not_key_by_key(folder: Path) -> None:

@@ -11,9 +11,10 @@ from agileml.api import HasLargest, load_application
 from agileml.data.tables import Table
 from spotctl.errors import JobError, UsageError
 from spotctl.job.checks import check_job
+from spotctl.job.choices import WorldKind
 from spotctl.job.file import load_job
 from spotctl.job.model_size import BYTES_PER_VALUE, memory_of_computer, refuse_too_large
-from spotctl.job.settings import LaunchOptions, Settings, WorldKind
+from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 from tests.scenarios.support.product import ROOT
 from tests.spotctl.build import terms

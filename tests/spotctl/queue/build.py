@@ -14,8 +14,8 @@ from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S
 from spotctl.control import entries as e
 from spotctl.control.state import State
+from spotctl.job.choices import WorldKind
 from spotctl.job.resolve import PriceOptions
-from spotctl.job.settings import WorldKind
 from spotctl.queue.file import load_queue
 from spotctl.queue.lifecycle.journal import QueueFolder, QueueRun, root_of
 from spotctl.queue.lifecycle.run_queue import resume_queue, run_queue

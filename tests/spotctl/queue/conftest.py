@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 
 

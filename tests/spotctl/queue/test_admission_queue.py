@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.allocation.quotas import Pools
 from spotctl.queue.lifecycle.admission_queue import AdmissionQueue, Arrival, QueueCapacity, Refusal
 from spotctl.queue.lifecycle.job_locks import JobLocks

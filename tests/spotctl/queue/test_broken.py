@@ -14,7 +14,7 @@ import pytest
 from pricing_data.model.units import Seconds
 from spotctl.control import entries as e
 from spotctl.errors import AlreadyRunning, DeadlineInfeasible, LedgerError, UsageError
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.allocation.quotas import Pools
 from spotctl.queue.lifecycle import journal as j
 from spotctl.queue.lifecycle.admission_queue import AdmissionQueue, QueueCapacity, Refusal

@@ -25,7 +25,7 @@ import pytest
 import spotctl
 from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.spec import member_text

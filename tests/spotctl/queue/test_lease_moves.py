@@ -13,7 +13,7 @@ from bidbrain.bidding.market_outlook import MarketOutlook
 from bidbrain.performance.throughput_completion import Source
 from pricing_data.model.units import HOUR_S, Seconds, UsdPerHour
 from spotctl.control import entries as e
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.allocation.lease_moves import PART, MinHold, keeps_lease, min_hold_s
 from spotctl.queue.lifecycle.status import read_status
 from tests.spotctl.queue.build import Watching, command, elastic, entries_of, machines, queue

@@ -13,8 +13,8 @@ from pricing_data.model.units import Seconds
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import DeadlineInfeasible
+from spotctl.job.choices import WorldKind
 from spotctl.job.file import load_job
-from spotctl.job.settings import WorldKind
 from spotctl.job.spec import JobSpec
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 from spotctl.queue.lifecycle.planning import plan_queue

@@ -16,7 +16,7 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle import journal as j
 from spotctl.queue.lifecycle.requests import Request, RequestFile, UnreadableRequest
 from spotctl.queue.lifecycle.run_queue import resume_queue, run_queue

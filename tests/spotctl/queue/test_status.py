@@ -16,7 +16,7 @@ from spotctl.cli.views import queue as queueview
 from spotctl.control import entries as e
 from spotctl.control.run_spec import StopCondition
 from spotctl.control.state import State
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle import journal as j
 from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState, met_deadline, read_status

@@ -50,7 +50,7 @@ def final(state: State) -> dict[str, Any]:
 def away(from_minute: float, until_minute: float, over_at: Instant | None) -> State:
     """The story, of whose end nobody heard before spotctl was back."""
     told = [entry for entry in entries() if entry.at <= at(from_minute)]
-    late = [replace(entry, at=at(until_minute)) for entry in entries() if entry.at > at(from_minute)]
+    late = [structs.replace(entry, at=at(until_minute)) for entry in entries() if entry.at > at(from_minute)]
     state = state_after(-1)
     for entry in (*told, e.ControllerDown(at(from_minute), at(until_minute), over_at), *late):
         state = evolve(state, entry)

@@ -11,7 +11,7 @@ import pytest
 
 from bidbrain.cluster.policies.registry import MENU
 from pricing_data.model.units import format_instant, parse_instant
-from spotctl.job.settings import WorldKind
+from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.journal import QueueFolder, root_of
 from spotctl.records.run import RunStore
 from tests.scenarios.support.market import START, write_prices

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from spotctl.cli.format import event_text
 from spotctl.cli.views import job_size
@@ -186,7 +187,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     ledger.put_note("settings", Settings.from_options(spec, replace(free, speed=7.0)).to_text())
     entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.read_entries()))
     assert isinstance(entries[0], JobStarted)
-    began = replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
+    began = structs.replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
     for entry in (began, *entries[1:]):
         ledger.append(entry)
     ledger.commit()

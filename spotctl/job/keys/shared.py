@@ -1,0 +1,199 @@
+"""Defines the keys of every job: machines, objective, scaling, and how this computer plays machines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spotctl.job.choices import CloudName
+from spotctl.job.keys.kinds import (
+    ABOVE_ZERO,
+    AMOUNT,
+    BUDGET,
+    INSTANCE_TYPE,
+    NAME,
+    PLACE,
+    SOME_TIME,
+    VARIABLE,
+    location,
+    word_list,
+)
+from spotctl.job.spec import LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec
+from spotctl.schema.kinds import any_text, duration, list_of, number, one_of, switch, whole_number
+from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, mapping_of
+
+CLOUDS: Final = tuple(cloud.value for cloud in CloudName)
+MOST_MACHINES: Final = 10_000
+"""Most machines at once; a plan weighs every number of them. Larger numbers are typing errors."""
+_MOST_WORK: Final = 1e12
+"""Most work of one clock, in core-seconds: that of thirty thousand cores for a year."""
+_SCALING: Final = ScalingSpec()
+_LOCAL: Final = LocalSpec()
+
+NAME_KEY: Final = Key(
+    "name",
+    NAME,
+    "letters, digits, `.`, `_`, `-`; one run of a name goes on at a time",
+    otherwise="the file's",
+)
+
+
+def engine_key(engines: tuple[str, ...]) -> Key:
+    """Returns the key that names the engine, out of those that are registered."""
+    return Key("engine", one_of(*engines), "`agileml` or `command`", otherwise="by `app` or `run`")
+
+
+# ---- machines -----------------------------------------------------------------------------------
+
+MACHINES_TEXT: Final = "which machines; a command may leave it out"
+MACHINE_KEYS: Final = (
+    Key(
+        "instance_types",
+        word_list("instance types"),
+        "a list of types, such as `c4.xlarge`",
+        (),
+        otherwise="all",
+    ),
+    Key("clouds", list_of(one_of(*CLOUDS), "a list of clouds"), "a list of clouds", (), otherwise="all"),
+    Key(
+        "regions",
+        word_list("regions"),
+        "a list; elastic training stays within one cloud and region",
+        (),
+        otherwise="all",
+    ),
+    Key("zones", word_list("zones"), "a list of zones", (), otherwise="all"),
+    Key("cpus", AMOUNT, "cores of one machine: `4` exactly, `4+` at least", otherwise="any"),
+    Key("memory", AMOUNT, "GiB of one machine, likewise", otherwise="any", field="memory_gib"),
+)
+"""What a machine has to be; a job allows all that it does not name."""
+
+
+# ---- what is wanted -----------------------------------------------------------------------------
+
+
+def objective_keys(strategies: tuple[str, ...], default: str) -> tuple[Key, ...]:
+    """Returns the keys of an objective, with the strategies that an engine has."""
+    return (
+        Key(
+            "deadline",
+            SOME_TIME,
+            "from the start; a launch promises it or is refused (exit 6)",
+            otherwise="none",
+        ),
+        Key(
+            "budget",
+            BUDGET,
+            "dollars; beside a deadline promised too, else the job ends when so much is owed (exit 6), hours "
+            "that are begun by then included",
+            otherwise="none",
+        ),
+        Key(
+            "strategy",
+            one_of(*strategies),
+            "`auto`: what makes the rest of the job cheapest ([decision "
+            "36](decisions/0036-the-default-decides-by-the-cost-of-the-work-left.md)); or `proteus`, "
+            "`standard-agileml`, `failover-agileml`, `tierml`, `on-demand`; with a deadline also "
+            "`uniform-progress`, `greedy`. A command has `proteus`, its default, `on-demand` and the last "
+            "two; in a queue `auto` decides as `proteus` does",
+            default,
+        ),
+        Key("minimize", one_of("cost"), "nothing else yet", "cost"),
+    )
+
+
+def objective_key(strategies: tuple[str, ...], default: str) -> Key:
+    """Returns the key of what is wanted of the machines."""
+    table = KeyTable(lambda _, values: ObjectiveSpec(**values), objective_keys(strategies, default))
+    return Key("objective", table, "what is wanted of them", FROM_EMPTY)
+
+
+SIGMA: Final = Key("sigma", duration(), "without progress when machines come or go", _SCALING.sigma)
+MEASURE: Final = Key(
+    "measure",
+    switch(),
+    "let the job's own progress correct these, and how fast each type is",
+    _SCALING.measure,
+)
+
+# ---- this computer ------------------------------------------------------------------------------
+
+LOCAL_KEYS: Final = (
+    Key("boot", duration(), "from a request to a running machine", _LOCAL.boot),
+    Key(
+        "lease",
+        duration(least="1m", most="30d"),
+        "of the market's time, from `1m` to `30d`: machines end themselves when nobody has driven the run "
+        "for so long, as where spotctl was killed. At the usual speed of 600 twelve hours are over in 72 "
+        "seconds: who wants to launch again later says more, or keeps checkpoints",
+        _LOCAL.lease,
+    ),
+    Key(
+        "progress",
+        one_of("measured", "modelled"),
+        "or `modelled`: processes run, and what they did is reckoned",
+        _LOCAL.progress,
+    ),
+    Key(
+        "speeds",
+        mapping_of(ABOVE_ZERO, INSTANCE_TYPE, "an instance type"),
+        "by instance type, a multiple of what its cores say; where progress is modelled",
+        {},
+        otherwise="1 each",
+    ),
+)
+ELASTIC_LOCAL_KEYS: Final = (
+    Key(
+        "throttle",
+        switch("on", "off"),
+        "`off`: machines compute as fast as this computer can; of the elastic trainer",
+        _LOCAL.throttle,
+    ),
+    Key(
+        "core_seconds_per_clock",
+        number(above=0, most=_MOST_WORK),
+        "how much work a clock is, on cores of the market's: plans, deadlines, bills and savings rest on "
+        "it. `plan --measure` measures it; where the application cannot estimate it either, 600. Of a "
+        "command `work` says it",
+        otherwise="estimated",
+    ),
+)
+
+
+def local_key(keys: tuple[Key, ...], refused: dict[str, str]) -> Key:
+    """Returns the key of how this computer plays machines."""
+    table = KeyTable(lambda _, values: LocalSpec(**values), keys, refused)
+    return Key("local", table, "how this computer plays machines", FROM_EMPTY)
+
+
+# ---- the rest -----------------------------------------------------------------------------------
+
+OUTPUT_TEXT: Final = (
+    "a folder or a URL, for the model or the last checkpoint: each run has a folder in it, and `latest` "
+    "leads to the newest"
+)
+OUTPUT: Final = location(PLACE.expected)
+PLAIN_KEYS: Final = (
+    Key(
+        "envs",
+        mapping_of(any_text("text"), VARIABLE, "the name of a variable"),
+        "variables for the job's processes",
+        {},
+        otherwise="none",
+    ),
+    Key("seed", whole_number(0), "of everything that chance decides", 0),
+    Key(
+        "drain",
+        switch(),
+        "where hours are billed: wait out those that are paid when the work is done, in hope of a refund",
+        False,
+    ),
+)
+
+
+def read_spot(section: Section, values: Values) -> SpotSpec:
+    """Makes the spot machines of a job. A request is for all of them, unless the file says less."""
+    together = values["max_per_allocation"]
+    most = (together or 0) if values["max_instances"] is None else values["max_instances"]
+    if together is not None and together > most:
+        section.reject("max_per_allocation", f"found {together}, expected at most max_instances ({most})")
+    return SpotSpec(**{**values, "max_instances": most, "max_per_allocation": together or max(1, most)})
