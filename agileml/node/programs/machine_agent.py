@@ -42,7 +42,7 @@ from agileml.node.programs.checkpoint_keeper import (
 from agileml.node.programs.checkpoint_store import CheckpointStore
 from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.machine_disk import MachineDisk
-from agileml.node.programs.program_runs import EndedProgram, ProgramRuns
+from agileml.node.programs.program_runner import EndedProgram, ProgramRunner
 from agileml.node.run_folder import CoordinatorLink
 from agileml.node.transport.link_end import LinkEnd
 
@@ -95,7 +95,7 @@ class ProgramWorkload:
         self._description: m.ProgramDescription | None = None
         self._phase = AgentPhase.WAITING
         self._attempt = 0
-        self._program = ProgramRuns(self._disk, folder.machine_folder(machine))
+        self._program = ProgramRunner(self._disk, folder.machine_folder(machine))
         self._copying = CopyTask(folder.machine_folder(machine))
         self._keeper = CheckpointKeeper(self._disk, self._copying, machine, stalled_s, self._send_word)
         self._stalled_at_the_end_s = stalled_at_the_end_s

@@ -23,7 +23,7 @@ class EndedProgram:
     last_lines: str
 
 
-class ProgramRuns:
+class ProgramRunner:
     """What runs on the machine now, if anything. ``machine``: its own folder, for the log and the marks."""
 
     def __init__(self, disk: MachineDisk, machine: Path) -> None:
