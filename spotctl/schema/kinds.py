@@ -301,10 +301,11 @@ def elements_of(node: yaml.Node, expected: str) -> list[yaml.Node]:
     return list(node.value)
 
 
-def either(one: Readable[T], other: Readable[T], node_type: type[yaml.Node]) -> ValueKind[T]:
-    """Returns the kind that reads a ``node_type`` that is not empty as ``one``, all else as ``other``."""
+def word_or(one: Readable[T], other: Readable[T]) -> ValueKind[T]:
+    """Returns the kind that reads a word as ``one``, and all else as ``other``."""
 
     def read(node: yaml.Node, place: Place) -> T:
-        return (one if isinstance(node, node_type) and node.value else other).read(node, place)
+        is_word = isinstance(node, yaml.ScalarNode) and node.value
+        return (one if is_word else other).read(node, place)
 
     return ValueKind(read, {"anyOf": (one.schema, other.schema)}, f"{one.expected}, or {other.expected}")

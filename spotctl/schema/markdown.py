@@ -17,7 +17,7 @@ def write_table(keys: Iterable[Key]) -> str:
 def describe_default(key: Key) -> str:
     """Returns what stands in for an absent key: a value, words, or that there is none."""
     if key.needs:
-        return "has to be said"
+        return "required"
     shown = key.shown_default
     if shown is None:
         return key.otherwise

@@ -51,7 +51,7 @@ class Key:
     def schema(self) -> JsonSchema:
         """Returns the JSON Schema of its value, with description and default for editors."""
         text = self.description
-        if self.kind.expected and "enum" not in self.kind.schema:
+        if self.kind.expected not in text and "enum" not in self.kind.schema:
             text = f"{text}. Expected: {self.kind.expected}" if text else self.kind.expected
         default = {} if self.shown_default is None else {"default": self.shown_default}
         return {"description": text, **default, **self.kind.schema}
@@ -220,6 +220,11 @@ def list_of_mappings(table: KeyTable[T], expected: str) -> ValueKind[tuple[T, ..
         return tuple(table.read(element, place) for element in elements_of(node, expected))
 
     return ValueKind(read, {"type": "array", "items": table.schema, "minItems": 1}, expected)
+
+
+def make_from(cls: Callable[..., T]) -> Callable[[Section, Values], T]:
+    """Returns what makes a ``cls`` of the values of a mapping, by its fields' names."""
+    return lambda _, values: cls(**values)
 
 
 def keep_values(_: Section, values: Values) -> Values:

@@ -6,6 +6,7 @@ mounts anywhere), the file is refused and the message says what it does instead.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import yaml
@@ -40,13 +41,22 @@ from spotctl.schema.kinds import (
     ValueKind,
     any_text,
     duration,
-    either,
     size,
     switch,
     whole_number,
     word,
+    word_or,
 )
-from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, keep_values, mapping_of
+from spotctl.schema.table import (
+    FROM_EMPTY,
+    Key,
+    KeyTable,
+    Section,
+    Values,
+    keep_values,
+    make_from,
+    mapping_of,
+)
 
 _DEFAULT_STRATEGY: Final = "proteus"
 """A program runs on one machine at a time, so there is no footprint to keep up."""
@@ -103,7 +113,7 @@ GAIN_KEYS: Final = (
     Key(
         "phi",
         FRACTION,
-        "what each doubling of cores keeps of ideal speed: 0.9 makes it 1.8 times as fast",
+        "share of ideal speed that each doubling of cores keeps: 0.9 makes it 1.8 times as fast",
         otherwise="none",
     ),
 )
@@ -129,7 +139,7 @@ _RESOURCES: Final = KeyTable(
     },
 )
 CHECKPOINT: Final = KeyTable(
-    lambda _, values: CommandCheckpoints(keeps=True, **values),
+    make_from(partial(CommandCheckpoints, keeps=True)),
     (
         Key("store", STORE, "a folder or a URL", otherwise="the run's record"),
         Key("every", SOME_TIME, "how often the program writes one", _UNSAID.every),
@@ -155,6 +165,7 @@ CHECKPOINT: Final = KeyTable(
             _UNSAID.link_mbit_s,
         ),
     ),
+    expected="{every: 10m}",
 )
 _WORD: Final = switch("on", "off")
 
@@ -167,7 +178,7 @@ def _read_word(node: yaml.Node, place: Place) -> CommandCheckpoints:
 
 _ON_OR_OFF: Final = ValueKind(_read_word, _WORD.schema, _WORD.expected)
 _WORK: Final = KeyTable(
-    lambda _, values: WorkSpec(**values),
+    make_from(WorkSpec),
     (
         Key(
             "steps",
@@ -177,13 +188,18 @@ _WORK: Final = KeyTable(
             needs="how many steps the program takes, as it counts them",
         ),
         Key("takes", SOME_TIME, "how long they take", _UNSAID.every, needs="how long that takes, like 3h"),
-        Key("on", word("an instance type"), "on such a machine", otherwise="the one that the job may use"),
+        Key(
+            "on",
+            word("an instance type"),
+            "on a machine of this type",
+            otherwise="the one that the job may use",
+        ),
     ),
 )
 _PROGRAM: Final = (
-    Key("run", _SHELL, "a line of shell", "", needs="the command to run, like python train.py"),
-    Key("setup", _SHELL, "another, once on every machine", "", otherwise="none"),
-    Key("workdir", FOLDER, "copied to the machine", otherwise="an empty folder"),
+    Key("run", _SHELL, "the program, a line of shell", "", needs="the command to run, like python train.py"),
+    Key("setup", _SHELL, "a line of shell that runs once on every machine", "", otherwise="none"),
+    Key("workdir", FOLDER, "a folder that is copied to the machine", otherwise="an empty folder"),
     Key(
         "file_mounts",
         mapping_of(
@@ -191,7 +207,7 @@ _PROGRAM: Final = (
             _INSIDE,
             "a path below the working folder, like data/train.csv: machines of this computer share its disk",
         ),
-        "from a path below the working folder to a path or a URL",
+        "files to provide: from a path below the working folder to the path or URL of its source",
         {},
         otherwise="none",
     ),
@@ -199,14 +215,15 @@ _PROGRAM: Final = (
     Key(
         "work",
         _WORK,
-        "`{steps: 5000, takes: 3h, on: c4.xlarge}`; plans, deadlines and savings rest on it",
+        "how much work the program is: `{steps: 5000, takes: 3h, on: c4.xlarge}`; plans, deadlines and "
+        "savings rest on it",
         otherwise="nobody knows",
     ),
-    Key("retries", whole_number(0), "of a program that fails", 1),
+    Key("retries", whole_number(0), "how often a program that fails is tried again", 1),
     Key(
         "checkpoint",
-        either(_ON_OR_OFF, CHECKPOINT, yaml.ScalarNode),
-        "what is kept against losses",
+        word_or(_ON_OR_OFF, CHECKPOINT),
+        "where and when progress is saved",
         _UNSAID,
         otherwise="taken to be written",
     ),
@@ -220,10 +237,15 @@ COMMAND_JOB: Final = KeyTable(
     _read_command_job,
     (
         *_PROGRAM,
-        Key("num_nodes", _NODES, "nothing else yet", 1),
+        Key("num_nodes", _NODES, "only 1 so far", 1),
         Key("resources", _RESOURCES, MACHINES_TEXT, FROM_EMPTY),
         objective_key(_STRATEGIES, _DEFAULT_STRATEGY),
-        Key("scaling", _SCALING, "how the job gets faster with machines", FROM_EMPTY),
+        Key(
+            "scaling",
+            _SCALING,
+            "how much faster the job gets with machines, and what changes cost",
+            FROM_EMPTY,
+        ),
         Key("output", OUTPUT, OUTPUT_TEXT, "", otherwise="nothing"),
         *PLAIN_KEYS,
         local_key(LOCAL_KEYS, _refuse_keys(("throttle", "core_seconds_per_clock"), LOCAL_KEYS)),

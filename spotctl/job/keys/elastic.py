@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pricing_data.model.units import Seconds
 from spotctl.control.engine_traits import ELASTIC_TRAINING
@@ -49,7 +49,16 @@ from spotctl.job.spec import (
     TrainingSpec,
 )
 from spotctl.schema.kinds import duration, number, one_of, size, switch, whole_number, word
-from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, keep_values, mapping_of
+from spotctl.schema.table import (
+    FROM_EMPTY,
+    Key,
+    KeyTable,
+    Section,
+    Values,
+    keep_values,
+    make_from,
+    mapping_of,
+)
 
 _AN_END: Final = "clocks, seconds or converged, like {clocks: 40}"
 _MOST_PARTS: Final = 1_000_000
@@ -100,15 +109,10 @@ def _read_checkpoint(_: Section, values: Values) -> ModelCheckpoints:
     return ModelCheckpoints(values["store"], clocks, seconds, values["resume"])
 
 
-def _make(cls: type[Any]) -> Any:
-    """Returns what makes a ``cls`` of the values of a section."""
-    return lambda _, values: cls(**values)
-
-
 # ---- sections -----------------------------------------------------------------------------------
 
 RELIABLE: Final = KeyTable(
-    _make(ReliableSpec),
+    make_from(ReliableSpec),
     (
         Key(
             "instance_type",
@@ -118,9 +122,9 @@ RELIABLE: Final = KeyTable(
             needs="an instance type like c5.xlarge",
         ),
         Key("instances", whole_number(1, MOST_MACHINES), "how many", 1),
-        Key("cloud", one_of(*CLOUDS), "", otherwise="where the spot machines are"),
-        Key("region", word("a region"), "", otherwise="where the spot machines are"),
-        Key("zone", word("a zone"), "", otherwise="where the spot machines are"),
+        Key("cloud", one_of(*CLOUDS), "their cloud", otherwise="where the spot machines are"),
+        Key("region", word("a region"), "their region", otherwise="where the spot machines are"),
+        Key("zone", word("a zone"), "their zone", otherwise="where the spot machines are"),
     ),
 )
 SPOT: Final = KeyTable(
@@ -129,14 +133,14 @@ SPOT: Final = KeyTable(
         Key(
             "max_instances",
             whole_number(0, MOST_MACHINES),
-            "the most machines at once; a command has 1. Where seconds are billed, `auto` has the "
-            "successors of machines beside them for a minute or two",
+            "the most machines at once; 1 for a command. Where seconds are billed, `auto` may run "
+            "successors beside them for a minute or two",
             needs="the most machines to hold, like 8",
         ),
         Key(
             "max_per_allocation",
             whole_number(1, MOST_MACHINES),
-            "of one request: they share a bid, and are taken together",
+            "machines of one request: they share a bid, and are evicted together",
             otherwise="`max_instances`",
         ),
         *MACHINE_KEYS,
@@ -148,28 +152,28 @@ SCALING: Final = KeyTable(
         Key(
             "phi",
             FRACTION,
-            "what each doubling of machines keeps of ideal speed; of a command, [see "
-            "there](#scaling-of-a-command)",
+            "share of ideal speed that each doubling of machines keeps; for a command, [see "
+            "below](#scaling-of-a-command)",
             _DEFAULT.phi,
         ),
         SIGMA,
         Key(
             "lambda",
             duration(),
-            "without progress when some are evicted; of the elastic trainer",
+            "time lost to an eviction; elastic trainer only",
             _DEFAULT.lambda_,
             field="lambda_",
         ),
         Key(
             "stage2_above",
             number(least=0),
-            "spot machines for each reliable one above which stage 2 begins; of the elastic trainer",
+            "spot machines per reliable one above which stage 2 begins; elastic trainer only",
             _DEFAULT.stage2_above,
         ),
         Key(
             "stage3_above",
             number(least=0),
-            "the same of stage 3; at least `stage2_above`",
+            "the same for stage 3, at least `stage2_above`",
             _DEFAULT.stage3_above,
         ),
         MEASURE,
@@ -181,8 +185,8 @@ TRAINING: Final = KeyTable(
         Key(
             "staleness",
             whole_number(0),
-            "clocks that workers may be apart; with 0 the model is the same bit for bit, whoever came and "
-            "went",
+            "clocks that workers may be apart; at 0 the model is the same bit for bit, whoever joined or "
+            "left",
             0,
         ),
         Key(
@@ -201,14 +205,14 @@ TRAINING: Final = KeyTable(
         Key(
             "stages",
             switch("measured", "by-ratio"),
-            "or `measured`: by what clocks were measured to cost",
+            "or `measured`: choose stages by the measured cost of clocks",
             False,
             field="measured_stages",
         ),
         Key(
             "input_memory",
             size(positive=True),
-            "of the input, what a machine keeps loaded",
+            "how much of the input a machine keeps in memory",
             otherwise="all that is read",
             field="input_bytes",
         ),
@@ -231,12 +235,12 @@ CHECKPOINT: Final = KeyTable(
             (1, Seconds(0.0)),
             needs=AN_INTERVAL,
         ),
-        Key("resume", switch(), "begin with what an unfinished run left", False),
+        Key("resume", switch(), "begin with the newest checkpoint of an unfinished run", False),
     ),
     expected="store and every",
 )
 _CONVERGED: Final = KeyTable(
-    _make(Convergence),
+    make_from(Convergence),
     (
         Key(
             "metric",
@@ -249,11 +253,11 @@ _CONVERGED: Final = KeyTable(
     ),
 )
 _STOP: Final = KeyTable(
-    _make(StopSpec),
+    make_from(StopSpec),
     (
         Key("clocks", whole_number(1, _MOST_CLOCKS), "so many clocks: a clock is a pass over the input"),
         Key("seconds", number(above=0, most=_LONGEST_S), "of the market's time"),
-        Key("converged", _CONVERGED, "when two reports of a metric in a row differ by no more"),
+        Key("converged", _CONVERGED, "two reports of a metric in a row differ by no more than this"),
     ),
     any_of=_AN_END,
     expected=_AN_END,
@@ -300,7 +304,7 @@ ELASTIC_JOB: Final = KeyTable(
         Key(
             "columns",
             mapping_of(COLUMN, r"[^\n]*[^\s][^\n]*", "the name of a column"),
-            "which columns of the data are which: `{user: userId, item: movieId, value: rating}`, the "
+            "which column of the data is which: `{user: userId, item: movieId, value: rating}`, the "
             "application's names first; `others: [x1, x2]` for an application that takes any; [what each "
             "reads](applications.md#what-each-reads)",
             {},
@@ -315,19 +319,24 @@ ELASTIC_JOB: Final = KeyTable(
         ),
         Key("resources", _RESOURCES, MACHINES_TEXT, FROM_EMPTY, needs="reliable and spot machines"),
         objective_key(STRATEGIES, DEFAULT_STRATEGY),
-        Key("scaling", SCALING, "how the job gets faster with machines", FROM_EMPTY),
+        Key(
+            "scaling",
+            SCALING,
+            "how much faster the job gets with machines, and what changes cost",
+            FROM_EMPTY,
+        ),
         Key(
             "training", TRAINING, "how model and input are cut, and how far apart workers may be", FROM_EMPTY
         ),
         Key("output", OUTPUT, OUTPUT_TEXT, otherwise="`models/NAME`; of a command nothing"),
         *PLAIN_KEYS,
         local_key((*LOCAL_KEYS, *ELASTIC_LOCAL_KEYS), {}),
-        Key("checkpoint", CHECKPOINT, "what is kept against losses"),
+        Key("checkpoint", CHECKPOINT, "where and when progress is saved"),
         Key(
             "score",
             switch("on", "off"),
-            "when the run is over, compute the model's objective and a trusted solver's, for a tenth of the"
-            " training's real time, 10 s at least and 60 s at most; `off`: end at once",
+            "after the run, compute the model's objective and a trusted solver's, within a tenth of the "
+            "training's real time (10 to 60 s); `off` ends at once",
             True,
         ),
     ),

@@ -19,7 +19,7 @@ from spotctl.job.keys.kinds import (
 )
 from spotctl.job.spec import LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec
 from spotctl.schema.kinds import any_text, duration, list_of, number, one_of, switch, whole_number
-from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, mapping_of
+from spotctl.schema.table import FROM_EMPTY, Key, KeyTable, Section, Values, make_from, mapping_of
 
 CLOUDS: Final = tuple(cloud.value for cloud in CloudName)
 MOST_MACHINES: Final = 10_000
@@ -63,7 +63,7 @@ MACHINE_KEYS: Final = (
     ),
     Key("zones", word_list("zones"), "a list of zones", (), otherwise="all"),
     Key("cpus", AMOUNT, "cores of one machine: `4` exactly, `4+` at least", otherwise="any"),
-    Key("memory", AMOUNT, "GiB of one machine, likewise", otherwise="any", field="memory_gib"),
+    Key("memory", AMOUNT, "GiB of memory of one machine, likewise", otherwise="any", field="memory_gib"),
 )
 """What a machine has to be; a job allows all that it does not name."""
 
@@ -77,14 +77,14 @@ def objective_keys(strategies: tuple[str, ...], default: str) -> tuple[Key, ...]
         Key(
             "deadline",
             SOME_TIME,
-            "from the start; a launch promises it or is refused (exit 6)",
+            "from the start of the job; a launch promises it or is refused (exit 6)",
             otherwise="none",
         ),
         Key(
             "budget",
             BUDGET,
-            "dollars; beside a deadline promised too, else the job ends when so much is owed (exit 6), hours "
-            "that are begun by then included",
+            "dollars; promised too beside a deadline, else the job ends once that much is owed (exit 6), "
+            "hours already begun included",
             otherwise="none",
         ),
         Key(
@@ -97,21 +97,21 @@ def objective_keys(strategies: tuple[str, ...], default: str) -> tuple[Key, ...]
             "two; in a queue `auto` decides as `proteus` does",
             default,
         ),
-        Key("minimize", one_of("cost"), "nothing else yet", "cost"),
+        Key("minimize", one_of("cost"), "the only objective so far", "cost"),
     )
 
 
 def objective_key(strategies: tuple[str, ...], default: str) -> Key:
     """Returns the key of what is wanted of the machines."""
-    table = KeyTable(lambda _, values: ObjectiveSpec(**values), objective_keys(strategies, default))
-    return Key("objective", table, "what is wanted of them", FROM_EMPTY)
+    table = KeyTable(make_from(ObjectiveSpec), objective_keys(strategies, default))
+    return Key("objective", table, "what to minimize, how, and within which limits", FROM_EMPTY)
 
 
-SIGMA: Final = Key("sigma", duration(), "without progress when machines come or go", _SCALING.sigma)
+SIGMA: Final = Key("sigma", duration(), "time lost when machines join or leave", _SCALING.sigma)
 MEASURE: Final = Key(
     "measure",
     switch(),
-    "let the job's own progress correct these, and how fast each type is",
+    "let the job's own progress correct these values, and each type's speed",
     _SCALING.measure,
 )
 
@@ -122,21 +122,21 @@ LOCAL_KEYS: Final = (
     Key(
         "lease",
         duration(least="1m", most="30d"),
-        "of the market's time, from `1m` to `30d`: machines end themselves when nobody has driven the run "
-        "for so long, as where spotctl was killed. At the usual speed of 600 twelve hours are over in 72 "
-        "seconds: who wants to launch again later says more, or keeps checkpoints",
+        "market time, `1m` to `30d`, after which machines end themselves when nothing drives the run, as "
+        "after a crash of spotctl. At the usual speed of 600 twelve hours pass in 72 seconds: to launch "
+        "again later, write more, or keep checkpoints",
         _LOCAL.lease,
     ),
     Key(
         "progress",
         one_of("measured", "modelled"),
-        "or `modelled`: processes run, and what they did is reckoned",
+        "or `modelled`: processes run, but their progress is computed",
         _LOCAL.progress,
     ),
     Key(
         "speeds",
         mapping_of(ABOVE_ZERO, INSTANCE_TYPE, "an instance type"),
-        "by instance type, a multiple of what its cores say; where progress is modelled",
+        "by instance type, speed as a multiple of what its cores say; used where progress is modelled",
         {},
         otherwise="1 each",
     ),
@@ -145,15 +145,14 @@ ELASTIC_LOCAL_KEYS: Final = (
     Key(
         "throttle",
         switch("on", "off"),
-        "`off`: machines compute as fast as this computer can; of the elastic trainer",
+        "`off` lets machines compute as fast as this computer can; elastic trainer only",
         _LOCAL.throttle,
     ),
     Key(
         "core_seconds_per_clock",
         number(above=0, most=_MOST_WORK),
-        "how much work a clock is, on cores of the market's: plans, deadlines, bills and savings rest on "
-        "it. `plan --measure` measures it; where the application cannot estimate it either, 600. Of a "
-        "command `work` says it",
+        "work of one clock, on the market's cores: plans, deadlines, bills and savings rest on it. `plan "
+        "--measure` measures it; 600 where the application cannot estimate it. A command has `work` instead",
         otherwise="estimated",
     ),
 )
@@ -161,15 +160,15 @@ ELASTIC_LOCAL_KEYS: Final = (
 
 def local_key(keys: tuple[Key, ...], refused: dict[str, str]) -> Key:
     """Returns the key of how this computer plays machines."""
-    table = KeyTable(lambda _, values: LocalSpec(**values), keys, refused)
+    table = KeyTable(make_from(LocalSpec), keys, refused)
     return Key("local", table, "how this computer plays machines", FROM_EMPTY)
 
 
 # ---- the rest -----------------------------------------------------------------------------------
 
 OUTPUT_TEXT: Final = (
-    "a folder or a URL, for the model or the last checkpoint: each run has a folder in it, and `latest` "
-    "leads to the newest"
+    "a folder or a URL for the model or the last checkpoint; each run has a folder in it, and `latest` "
+    "points to the newest"
 )
 OUTPUT: Final = location(PLACE.expected)
 PLAIN_KEYS: Final = (
@@ -180,11 +179,11 @@ PLAIN_KEYS: Final = (
         {},
         otherwise="none",
     ),
-    Key("seed", whole_number(0), "of everything that chance decides", 0),
+    Key("seed", whole_number(0), "seed of everything random", 0),
     Key(
         "drain",
         switch(),
-        "where hours are billed: wait out those that are paid when the work is done, in hope of a refund",
+        "with hourly billing, keep paid machines until their hour ends: an eviction refunds it",
         False,
     ),
 )
