@@ -19,6 +19,7 @@ from pricing_data.model.units import MicroUsd, Seconds, to_micros
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.job import command_section
 from spotctl.job.other_tools import refuse_foreign
+from spotctl.job.price_sources import PRICE_SOURCES
 from spotctl.job.readers import INSTANCE_TYPE, VARIABLE, absolute_location, own_keys
 from spotctl.job.spec import (
     DEFAULT_STRATEGY,
@@ -93,6 +94,7 @@ def parse_job(text: str, file: str, folder: Path) -> JobSpec:
         inferred = "command" if "run" in root and "app" not in root else "agileml"
         engine = root.get("engine", one_of(*JOB_READERS), inferred)
         spec = JOB_READERS[engine](root, folder, _read_name(root, Path(file).stem))
+        spec = replace(spec, prices=_read_prices(root, folder))
     document.raise_if_wrong()
     return spec
 
@@ -213,6 +215,18 @@ def _read_data(root: Section, folder: Path) -> str:
     place = absolute_location(written, folder)
     if written and "://" not in written and not (Path(place).exists() or glob(place)):
         root.reject("data", f"found {written!r}, but there is no file {place}")
+    return place
+
+
+def _read_prices(root: Section, folder: Path) -> str | None:
+    """Reads the name of a source of prices, or a recorded file."""
+    known = " or ".join(PRICE_SOURCES)
+    written = root.get("prices", word(f"{known}, or a recorded file"), None)
+    if written is None or written in PRICE_SOURCES:
+        return written
+    place = absolute_location(written, folder)
+    if not Path(place).is_file():
+        root.reject("prices", f"found {written!r}, expected {known}, and there is no file {place}")
     return place
 
 

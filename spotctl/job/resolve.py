@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
@@ -28,9 +28,9 @@ from spotctl.control.run_spec import (
     StopCondition,
 )
 from spotctl.errors import JobError, UsageError
+from spotctl.job.price_sources import BUNDLED, TraceFiles, open_source, report_errors
 from spotctl.job.spec import NEED_DEADLINE, JobSpec
 from spotctl.job.start_moment import DAY_S, HISTORY_S, start_like_now
-from spotctl.records.trace_cache import read_bundled_once, read_trace_once
 
 HISTORY_BEFORE_START_S: Final = 30 * DAY_S
 """Default start of a backtest: after this many seconds of history (decision 7)."""
@@ -40,7 +40,7 @@ DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PriceOptions:
-    """Says where prices come from, as given on the command line. ``trace`` None: the bundled market."""
+    """Says what the command line does about prices. ``trace`` None: those that the job file names."""
 
     trace: Path | None = None
     markets: tuple[str, ...] = ()
@@ -52,18 +52,24 @@ class PriceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedJob:
+class RunInputs:
     """Holds all that a world needs. ``trace`` has the future too: only providers may read all of it."""
 
     terms: RunSpec
     trace: PriceHistory
-    recording: Recording
     capacity: Observations
     """When each market had capacity; includes the future, like ``trace``."""
 
-    def with_run_name(self, run: str) -> ResolvedJob:
+    def with_run_name(self, run: str) -> Self:
         """Returns the same for a run that got its name only now."""
         return replace(self, terms=replace(self.terms, run=run))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJob(RunInputs):
+    """Holds the inputs of a new run, and how much of its prices' source could be used."""
+
+    recording: Recording
 
 
 def resolve_job(
@@ -134,7 +140,7 @@ def resolve_job(
         else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
     )
     trace = recording.history.select(t.market for t in tradable)
-    return ResolvedJob(terms, trace, recording, _read_capacity(options, tradable))
+    return ResolvedJob(terms, trace, _read_capacity(options, tradable), recording)
 
 
 def _checkpointing_of(spec: JobSpec) -> Checkpointing | None:
@@ -230,15 +236,13 @@ def _amount_of(spec: JobSpec) -> str:
 
 
 def _read_recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
+    source = open_source(spec.prices or BUNDLED) if options.trace is None else TraceFiles((options.trace,))
     wanted = MarketFilter(spec, options.markets, catalogue)
-    try:
-        if options.trace is None:
-            return read_bundled_once(wanted)
-        return read_trace_once(options.trace, wanted)
-    except NoSuchMarket as error:
-        raise wanted.explain_refusal(error) from error
-    except TraceError as error:
-        raise UsageError(str(error)) from error
+    with report_errors():
+        try:
+            return source.read_prices(wanted)
+        except NoSuchMarket as error:
+            raise wanted.explain_refusal(error) from error
 
 
 def _read_capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:

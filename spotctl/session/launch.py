@@ -257,7 +257,7 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
             opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
         ledger.put_note(background.NOTE, "")
-        observer.on_start(run, opened.resolved.recording)
+        observer.on_start(run, opened.state.terms.prices)
         # A run that is asked to end needs no input, and cutting it may take long.
         if not interrupts.stop_asked:
             opened.prepare()

@@ -24,7 +24,7 @@ from spotctl.engines.registry import EngineAdapter, adapt_engine
 from spotctl.engines.shadowed import ShadowedTraining
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
-from spotctl.job.resolve import ResolvedJob
+from spotctl.job.resolve import RunInputs
 from spotctl.job.settings import Settings
 from spotctl.providers.base import InstanceStatus
 from spotctl.providers.local import LocalProvider
@@ -41,7 +41,7 @@ class _AskedToEnd(BaseException):
 
 
 def local_world(
-    settings: Settings, resolved: ResolvedJob, run: Run, asks: RequestSource, time: TimeSource
+    settings: Settings, inputs: RunInputs, run: Run, asks: RequestSource, time: TimeSource
 ) -> WorldHandle:
     """Builds the world of a new run.
 
@@ -54,22 +54,22 @@ def local_world(
             raise _AskedToEnd
 
     try:
-        adapt_engine(settings, resolved.terms, run).prepare(check)
+        adapt_engine(settings, inputs.terms, run).prepare(check)
     except _AskedToEnd:
         raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
-    return _LocalParts.assemble(settings, resolved, run, asks, time, on_record=()).build_handle()
+    return _LocalParts.assemble(settings, inputs, run, asks, time, on_record=()).build_handle()
 
 
-def prepare_run(settings: Settings, resolved: ResolvedJob, run: Run) -> None:
+def prepare_run(settings: Settings, inputs: RunInputs, run: Run) -> None:
     """Prepares a run whose process was killed before it had done so. Raises UsageError where that fails."""
-    engine = adapt_engine(settings, resolved.terms, run)
+    engine = adapt_engine(settings, inputs.terms, run)
     if not engine.is_prepared:
         engine.prepare()
 
 
 def resumed_local_world(
     settings: Settings,
-    resolved: ResolvedJob,
+    inputs: RunInputs,
     run: Run,
     asks: RequestSource,
     time: TimeSource,
@@ -78,10 +78,10 @@ def resumed_local_world(
     down: e.ControllerDown,
 ) -> WorldHandle:
     """Builds the world of a run that goes on where its ledger ends; on ``time`` it is ``down.until`` now."""
-    prepare_run(settings, resolved, run)
-    engine = adapt_engine(settings, resolved.terms, run)
+    prepare_run(settings, inputs, run)
+    engine = adapt_engine(settings, inputs.terms, run)
     absence = Absence.from_clock(run, down, settings.speed)
-    parts = _LocalParts.assemble(settings, resolved, run, asks, time, entries)
+    parts = _LocalParts.assemble(settings, inputs, run, asks, time, entries)
     restore_market(parts.market, state)
     seen = last_seen(run, parts.host, state, absence)
     recorded = {name for name in seen if parts.host.ended_at(name) is not None}
@@ -190,13 +190,13 @@ class _LocalParts:
     def assemble(
         cls,
         settings: Settings,
-        resolved: ResolvedJob,
+        inputs: RunInputs,
         run: Run,
         asks: RequestSource,
         time: TimeSource,
         on_record: Sequence[e.Entry],
     ) -> _LocalParts:
-        terms = resolved.terms
+        terms = inputs.terms
         engine = adapt_engine(settings, terms, run)
         host = engine.machine_host()
         boot_s = ceil(settings.spec.local.boot)
@@ -204,11 +204,11 @@ class _LocalParts:
         clock = ClockDriver(run.training_folder, float(time.now), settings.speed, lease_s=lease_s)
         time.add_follower(clock)
         market = SimulatedProvider(
-            resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
+            inputs.trace, terms.rules, boot_s, lambda: time.now, inputs.capacity, terms.own_rules
         )
         training = _build_training(settings, engine, terms, host, on_record)
         provider = LocalProvider(market, host)
-        world = TraceWorld(time, resolved.trace, provider, training, asks, terms)
+        world = TraceWorld(time, inputs.trace, provider, training, asks, terms)
         return cls(market, engine, host, training, world, time, clock)
 
     def build_handle(self) -> WorldHandle:

@@ -10,7 +10,6 @@ from threading import Event
 import pytest
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.job.file import load_job
@@ -53,7 +52,7 @@ class Bystander:
 
     run: Run | None = None
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         self.run = run
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
@@ -131,4 +130,4 @@ def test_a_measured_runs_facts_call_for_exactly_its_commands(folder: Path) -> No
     measured = ran(folder, WorldKind.LOCAL, "measured")
     assert any(isinstance(entry, e.ObjectiveReported) for entry in measured.entries)
     assert any(isinstance(entry, e.EvictionWarned) for entry in measured.entries)
-    assert redecided(measured.entries, measured.run.load_history()) == list(measured.entries)
+    assert redecided(measured.entries, measured.run.load_prices()) == list(measured.entries)
