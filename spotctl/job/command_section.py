@@ -13,18 +13,29 @@ from typing import Final
 
 import yaml
 
-from spotctl.job.readers import VARIABLE, absolute_location, own_keys
+from spotctl.job.readers import (
+    ABOVE_ZERO,
+    DURATION,
+    FROM_0,
+    FROM_1,
+    ON_OR_OFF,
+    PLACE,
+    SHARE,
+    SPAN,
+    TYPE,
+    VARIABLE,
+    YES_OR_NO,
+    absolute_location,
+    own_keys,
+)
 from spotctl.job.spec import CommandCheckpoints, CommandSpec, CoreGains, WorkSpec
 from spotctl.job.yaml_reader import (
     Mismatch,
     Section,
     describe_node,
-    duration,
     list_of,
-    number,
+    one_of,
     size,
-    switch,
-    whole_number,
     word,
 )
 
@@ -43,7 +54,7 @@ NOT_ITS: Final = ("app", "args", "data", "columns", "stop", "training", "score")
 """Keys of AgileML's jobs that a command does not have."""
 DEFAULT_STRATEGY: Final = "proteus"
 """A program runs on one machine at a time, so there is no footprint to keep up."""
-STRATEGIES: Final = (DEFAULT_STRATEGY, "on-demand", "uniform-progress", "greedy")
+STRATEGY: Final = one_of(DEFAULT_STRATEGY, "on-demand", "uniform-progress", "greedy")
 """The other strategies are ways to run an elastic trainer."""
 _NAME: Final = "the name of a variable"
 _INSIDE: Final = r"(?!.*(^|/)\.\.(/|$))[^/~\s][^\n]*"
@@ -51,28 +62,28 @@ _INSIDE: Final = r"(?!.*(^|/)\.\.(/|$))[^/~\s][^\n]*"
 
 def read_command(root: Section, folder: Path) -> CommandSpec:
     """Reads what to run. Problems are reported to the document of ``root``."""
-    nodes = root.get("num_nodes", whole_number(1), 1)
+    nodes = root.get("num_nodes", FROM_1, 1)
     if nodes != 1:
         message = f"found {nodes}, expected 1: a command job of this version runs on one machine at a time"
         root.reject("num_nodes", message)
     shell, expected = word("a line of shell", r"(?s).*\S.*"), "the command to run, like python train.py"
     return CommandSpec(
-        run=root.need("run", shell, "", expected),
+        run=root.get("run", shell, "", expected),
         setup=root.get("setup", shell, ""),
         workdir=_read_workdir(root, folder),
         file_mounts=_read_file_mounts(root, folder),
         secrets=root.get("secrets", _read_secrets, ()),
         checkpoint=_read_checkpoint(root, folder),
         work=_read_work(root.section("work")) if root.has("work") else None,
-        retries=root.get("retries", whole_number(0), 1),
+        retries=root.get("retries", FROM_0, 1),
     )
 
 
 def read_gains(section: Section) -> CoreGains:
     """Reads what the program gains from more cores, as ``scaling`` says. Problems go to its document."""
     found = CoreGains(
-        section.get("cores", whole_number(1), None),
-        section.get("phi", number("a number above 0 and at most 1", lambda v: 0 < v <= 1), None),
+        section.get("cores", FROM_1, None),
+        section.get("phi", SHARE, None),
     )
     if found.cores is not None and found.phi is not None:
         section.reject("phi", "found beside cores; expected one: it uses so many cores, or gains by phi")
@@ -121,29 +132,26 @@ def _read_checkpoint(root: Section, folder: Path) -> CommandCheckpoints:
     if not root.has("checkpoint"):
         return default
     if root.is_word("checkpoint"):
-        keeps = root.get("checkpoint", switch("on", "off"), True)
+        keeps = root.get("checkpoint", ON_OR_OFF, True)
         return CommandCheckpoints(keeps=keeps, on_warning=keeps)
-    with root.section("checkpoint") as section:
-        store = section.get("store", word("a folder or a URL"), None)
-        if store is not None and store.startswith("memory://"):
-            section.reject("store", "found memory://, expected a place that outlives a machine")
-        return CommandCheckpoints(
-            None if store is None else absolute_location(store, folder),
-            section.get("every", duration(positive=True), default.every),
-            section.get("restart", duration(), default.restart),
-            section.get("on_warning", switch(), default.on_warning),
-            section.get("size", size(), default.size_bytes),
-            section.get("link_mbit_s", number("a number above 0", lambda v: v > 0), default.link_mbit_s),
-            keeps=True,
-        )
+    section = root.section("checkpoint")
+    store = section.get("store", PLACE, None)
+    if store is not None and store.startswith("memory://"):
+        section.reject("store", "found memory://, expected a place that outlives a machine")
+    return CommandCheckpoints(
+        None if store is None else absolute_location(store, folder),
+        section.get("every", SPAN, default.every),
+        section.get("restart", DURATION, default.restart),
+        section.get("on_warning", YES_OR_NO, default.on_warning),
+        section.get("size", size(), default.size_bytes),
+        section.get("link_mbit_s", ABOVE_ZERO, default.link_mbit_s),
+        keeps=True,
+    )
 
 
 def _read_work(section: Section) -> WorkSpec:
-    with section:
-        return WorkSpec(
-            section.need("steps", whole_number(1), 1, "how many steps the program takes, as it counts them"),
-            section.need(
-                "takes", duration(positive=True), CommandCheckpoints().every, "how long that takes, like 3h"
-            ),
-            section.get("on", word("an instance type"), None),
-        )
+    return WorkSpec(
+        section.get("steps", FROM_1, 1, "how many steps the program takes, as it counts them"),
+        section.get("takes", SPAN, CommandCheckpoints().every, "how long that takes, like 3h"),
+        section.get("on", TYPE, None),
+    )

@@ -93,10 +93,9 @@ def resolve_job(
     tradable = _market_options(recording, start, catalogue, label)
     by_cloud = _rules_by_cloud(options, recording)
     rules = combine_rules([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
-    tradable = tuple(
-        t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
-        for t in tradable
-    )
+    own_rules = {cloud: found for cloud, found in by_cloud.items() if found != rules}
+    if own_rules:
+        tradable = tuple(replace(t, rules=own_rules.get(t.market.cloud)) for t in tradable)
     tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpointing_of(spec)
     terms = RunSpec(
@@ -139,7 +138,7 @@ def resolve_job(
         if spec.checkpoint is None
         else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
     )
-    trace = recording.history.select(t.market for t in tradable)
+    trace = recording.history.select([t.market for t in tradable])
     return ResolvedJob(terms, trace, _read_capacity(options, tradable), recording)
 
 
@@ -277,11 +276,11 @@ class MarketFilter:
             return market.instance_type in self.named or str(market) in self.named
         spot = self.spec.spot
         return (
-            _is_allowed(spot.clouds, market.cloud)
-            and _is_allowed(spot.regions, market.region)
-            and _is_allowed(spot.zones, market.zone)
-            and _is_allowed(spot.instance_types, market.instance_type)
-            and self._large_enough(market)
+            (not spot.clouds or market.cloud in spot.clouds)
+            and (not spot.regions or market.region in spot.regions)
+            and (not spot.zones or market.zone in spot.zones)
+            and (not spot.instance_types or market.instance_type in spot.instance_types)
+            and ((spot.cpus is None and spot.memory_gib is None) or self._large_enough(market))
         )
 
     def explain_refusal(self, error: NoSuchMarket) -> UsageError:
@@ -300,14 +299,9 @@ class MarketFilter:
         spot = self.spec.spot
         found = self.catalogue.instance_type(market.cloud, market.instance_type)
         if found is None:
-            return spot.cpus is None and spot.memory_gib is None
+            return False
         enough_cpus = spot.cpus is None or spot.cpus.admits(found.vcpus)
         return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
-
-
-def _is_allowed(allowed: Iterable[str], value: str) -> bool:
-    allowed = tuple(allowed)
-    return not allowed or value in allowed
 
 
 def _choose_start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:

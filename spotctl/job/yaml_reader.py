@@ -16,8 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 import yaml
 
@@ -56,6 +55,8 @@ class Document:
     def __init__(self, file: str) -> None:
         self.file = file
         self._problems: list[Problem] = []
+        self.sections: list[Section] = []
+        """All of its sections: each knows which of its keys nobody asked for."""
 
     def report_problem(self, mark: yaml.Mark | None, field: str, message: str) -> None:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -67,17 +68,19 @@ class Document:
         raise JobFileError(self._problems)
 
     def raise_if_wrong(self) -> None:
-        """Raises JobFileError with all problems reported so far."""
+        """Raises JobFileError with all problems so far, keys included that no code has asked for."""
+        for section in self.sections:
+            for name in section.entries.keys() - section.asked.keys() - section.rejected:
+                self.report_problem(*section.describe_unknown(name))
         if self._problems:
             raise JobFileError(self._problems)
 
 
 class Section:
-    """Reads one mapping of a document, entered with ``with``; leaving it reports the keys nobody asked for.
+    """Reads one mapping of a document, which in the end reports the keys nobody asked for.
 
     An absent optional section reads as if it were empty. One that was already reported as missing or
-    malformed
-    is silent about its own missing keys.
+    malformed is silent about its own missing keys.
     """
 
     def __init__(self, document: Document, path: str, node: yaml.MappingNode | None, *, silent: bool) -> None:
@@ -85,91 +88,82 @@ class Section:
         self._path = path
         self._silent = silent
         self._mark = node.start_mark if node else None
-        self._asked: dict[str, None] = {}
-        self._rejected: set[str] = set()
-        self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        self.asked: dict[str, None] = {}
+        """Keys that some code reads."""
+        self.rejected: set[str] = set()
+        self.entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        """Keys as written, each with its own node and its value's."""
+        document.sections.append(self)
         for key, value in node.value if node else ():
-            self._add_entry(key, value)
+            if isinstance(key, yaml.ScalarNode) and key.value not in self.entries:
+                self.entries[key.value] = (key, value)
+            else:
+                self._refuse_key(key)
 
-    def _add_entry(self, key: yaml.Node, value: yaml.Node) -> None:
+    def _refuse_key(self, key: yaml.Node) -> None:
         if not isinstance(key, yaml.ScalarNode):
             self._document.report_problem(
                 key.start_mark, self._path, f"found {describe_node(key)} as a key, expected a word"
             )
-        elif key.value in self._entries:
-            first = self._entries[key.value][0].start_mark.line + 1
-            message = f"found a second time, expected once (first in line {first})"
-            self._document.report_problem(key.start_mark, self._field_path(key.value), message)
-        else:
-            self._entries[key.value] = (key, value)
+            return
+        first = self.entries[key.value][0].start_mark.line + 1
+        message = f"found a second time, expected once (first in line {first})"
+        self._document.report_problem(key.start_mark, self._field_path(key.value), message)
 
     def _field_path(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        known = ", ".join(sorted(self._asked))
-        for name in self._entries.keys() - self._asked.keys() - self._rejected:
-            message = f"unknown key, expected one of {known}{suggest_nearest(name, self._asked)}"
-            self._document.report_problem(self._entries[name][0].start_mark, self._field_path(name), message)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._entries
+    def describe_unknown(self, name: str) -> tuple[yaml.Mark, str, str]:
+        """Returns where a key stands that nobody asked for, its path, and what is wrong with it."""
+        known = ", ".join(sorted(self.asked))
+        message = f"unknown key, expected one of {known}{suggest_nearest(name, self.asked)}"
+        return self.entries[name][0].start_mark, self._field_path(name), message
 
     def has(self, key: str) -> bool:
         """Tells whether an optional key is there; messages about unknown keys then suggest it."""
-        self._asked[key] = None
-        return key in self._entries
+        self.asked[key] = None
+        return key in self.entries
 
     def is_word(self, key: str) -> bool:
         """Tells whether the key is there with a single word as its value."""
-        node = self._entries[key][1] if key in self._entries else None
+        node = self.entries[key][1] if key in self.entries else None
         return isinstance(node, yaml.ScalarNode) and bool(node.value)
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """Returns the keys as written; for mappings whose keys are the user's own."""
-        return tuple(self._entries)
 
     def node(self, key: str) -> yaml.Node:
         """Returns the node below ``key``, which has to be there, as it was written."""
-        return self._entries[key][1]
+        return self.entries[key][1]
 
-    def get(self, key: str, read: Reader[T], default: T) -> T:
-        """Reads an optional key; returns ``default`` where it is absent, or wrong (which is reported)."""
-        self._asked[key] = None
-        if key not in self._entries:
+    def get(self, key: str, read: Reader[T], default: T, expected: str | None = None) -> T:
+        """Reads a key; returns ``default`` where it is absent, or wrong (which is reported).
+
+        ``expected``: what to write where the key is absent and must be there; None: it need not be.
+        """
+        self.asked[key] = None
+        if key not in self.entries:
+            if expected is not None and not self._silent:
+                message = f"missing, expected {expected}"
+                self._document.report_problem(self._mark, self._field_path(key), message)
             return default
         try:
-            return read(self._entries[key][1])
+            return read(self.entries[key][1])
         except Mismatch as mismatch:
             self._document.report_problem(mismatch.node.start_mark, self._field_path(key), str(mismatch))
             return default
 
-    def need(self, key: str, read: Reader[T], stand_in: T, expected: str) -> T:
-        """Reads a key that must be there; ``expected`` says what to write when it is not."""
-        if key not in self._entries and not self._silent:
-            self._document.report_problem(self._mark, self._field_path(key), f"missing, expected {expected}")
-        return self.get(key, read, stand_in)
-
     def need_any(self, keys: Sequence[str], expected: str) -> None:
         """Reports a problem unless at least one of ``keys`` is there."""
-        if not self._silent and not any(key in self._entries for key in keys):
+        if not self._silent and self.entries.keys().isdisjoint(keys):
             self._document.report_problem(self._mark, self._path, f"missing, expected {expected}")
 
     def section(self, key: str, expected: str | None = None) -> Section:
         """Returns the mapping below ``key``, which must be there when ``expected`` says what to write."""
-        self._asked[key] = None
-        path = self._field_path(key)
-        if key not in self._entries:
+        self.asked[key] = None
+        path = f"{self._path}.{key}" if self._path else key
+        if key not in self.entries:
             if expected is not None and not self._silent:
                 self._document.report_problem(self._mark, path, f"missing, expected {expected}")
             return Section(self._document, path, None, silent=expected is not None)
-        node = self._entries[key][1]
+        node = self.entries[key][1]
         if not isinstance(node, yaml.MappingNode):
             message = f"found {describe_node(node)}, expected a mapping" + (
                 f": {expected}" if expected else ""
@@ -180,8 +174,8 @@ class Section:
 
     def reject(self, key: str, message: str) -> None:
         """Reports a key that is known but cannot be there, or cannot have its value, beside the others."""
-        self._rejected.add(key)
-        mark = self._entries[key][1].start_mark if key in self._entries else self._mark
+        self.rejected.add(key)
+        mark = self.entries[key][1].start_mark if key in self.entries else self._mark
         self._document.report_problem(mark, self._field_path(key), message)
 
 
@@ -302,8 +296,10 @@ def whole_number(least: int, most: int | None = None) -> Reader[int]:
     return read
 
 
-def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
-    """Reads a finite number that ``accept`` agrees to; ``expected`` says in words which those are."""
+def number(
+    expected: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> Reader[float]:
+    """Reads a finite number above ``above``, from ``least`` to ``most``; ``expected`` says so in words."""
 
     def read(node: yaml.Node) -> float:
         text = _read_scalar(node, expected)
@@ -311,7 +307,7 @@ def number(expected: str, accept: Callable[[float], bool]) -> Reader[float]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or not accept(value):
+        if not (math.isfinite(value) and above < value and least <= value <= most):
             raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         return value
 

@@ -6,67 +6,57 @@ raises JobFileError with all problems of the file. The order of the functions is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import yaml
 
 from pricing_data.model.units import to_micros
 from spotctl.errors import JobFileError
-from spotctl.job.file import JOB_NAME, load_job
+from spotctl.job.file import load_job
+from spotctl.job.readers import ABOVE_ZERO, DOLLARS, FROM_1, JOB_NAME, SPAN, YES_OR_NO, own_keys
 from spotctl.job.yaml_reader import (
     Document,
     Mismatch,
-    Reader,
     Section,
     describe_node,
-    duration,
     list_of,
     number,
     open_document,
     read_text,
     suggest_nearest,
-    switch,
-    whole_number,
     word,
 )
 from spotctl.queue.spec import POLICY, ROUND_S, Member, PolicyChoice, QueueSpec
 
-T = TypeVar("T")
-
 _POOL: Final = r"[A-Za-z0-9][\w.-]*(@[\w-]+)?"
-_LARGEST_BUDGET: Final = 1e9
 _SOME_JOBS: Final = "a list of jobs, each like {job: movies.yaml}"
 _NOBODY: Final[tuple[str, ...]] = ()
 _NAME: Final = word("letters, digits, '.', '_' and '-', at most 64", JOB_NAME)
-_WEIGHT: Final = number("a number above 0", lambda value: value > 0)
-_PRIORITY: Final = number("a number", lambda _: True)
-_BUDGET: Final = number("dollars above 0, like 5.00", lambda value: 0 < value < _LARGEST_BUDGET)
+_PRIORITY: Final = number("a number")
 
 
 def load_queue(path: Path) -> QueueSpec:
     """Reads and checks a queue file and the jobs it names. Raises JobFileError with every problem in it."""
     text, file, folder = read_text(path), str(path), path.resolve().parent
     document, root = open_document(text, file)
-    if "jobs" not in root and ("app" in root or "engine" in root):
+    if "jobs" not in root.entries and ("app" in root.entries or "engine" in root.entries):
         document.refuse(None, "found a job's file, expected a queue's; `spotctl launch` takes jobs")
-    with root:
-        budget = root.get("budget", _BUDGET, None)
-        spec = QueueSpec(
-            name=root.get("name", _NAME, path.stem),
-            policy=_read_policy(root),
-            round_s=root.get("round", duration(positive=True), ROUND_S),
-            budget=None if budget is None else to_micros(budget),
-            quotas=_read_numbers(
-                root.section("quotas"), whole_number(1), "an instance type, or one in a zone: TYPE@ZONE"
-            ),
-            entities=_read_numbers(root.section("entities"), _WEIGHT, "an entity"),
-            jobs=_read_jobs(document, root, folder),
-        )
-        _check_together(root, spec)
+    budget = root.get("budget", DOLLARS, None)
+    spec = QueueSpec(
+        name=root.get("name", _NAME, path.stem),
+        policy=_read_policy(root),
+        round_s=root.get("round", SPAN, ROUND_S),
+        budget=None if budget is None else to_micros(budget),
+        quotas=own_keys(
+            root.section("quotas"), FROM_1, _POOL, "an instance type, or one in a zone: TYPE@ZONE"
+        ),
+        entities=own_keys(root.section("entities"), ABOVE_ZERO, _POOL, "an entity"),
+        jobs=_read_jobs(document, root, folder),
+    )
+    _check_together(root, spec)
     document.raise_if_wrong()
     return spec
 
@@ -86,7 +76,7 @@ def _read_policy(root: Section) -> PolicyChoice:
             raise Mismatch(
                 node, f"found {name!r}, expected one of {', '.join(MENU)}{suggest_nearest(name, MENU)}"
             )
-        if name == "makespan-within" and "budget" not in parameters and "budget" in root:
+        if name == "makespan-within" and "budget" not in parameters and "budget" in root.entries:
             return PolicyChoice(name, parameters)  # its budget is what is left of the queue's
         try:
             make_policy(name, parameters)
@@ -111,18 +101,6 @@ def _read_parameter(node: yaml.Node) -> float | str | bool:
         return text
 
 
-def _read_numbers(section: Section, read: Reader[T], expected: str) -> dict[str, T]:
-    found: dict[str, T] = {}
-    with section:
-        for key in section.key_names:
-            if re.fullmatch(_POOL, key) is None:
-                section.reject(key, f"found the key {key!r}, expected {expected}")
-            value = section.get(key, read, None)
-            if value is not None:
-                found[key] = value
-    return found
-
-
 # ---- jobs ---------------------------------------------------------------------------------------
 
 
@@ -133,27 +111,27 @@ def _read_jobs(document: Document, root: Section, folder: Path) -> tuple[Member,
             raise Mismatch(node, f"found {found}, expected {_SOME_JOBS}")
         return tuple(_read_member(document, element, folder) for element in node.value)
 
-    return root.need("jobs", read, (), _SOME_JOBS)
+    return root.get("jobs", read, (), _SOME_JOBS)
 
 
 def _read_member(document: Document, node: yaml.Node, folder: Path) -> Member:
     if not isinstance(node, yaml.MappingNode):
         raise Mismatch(node, f"found {describe_node(node)}, expected a mapping like {{job: movies.yaml}}")
-    with Section(document, "jobs", node, silent=False) as section:
-        file = section.need("job", word("a job file"), "", "a job file, like movies.yaml")
-        name = section.get("name", _NAME, None)
-        deadline = section.get("deadline", duration(positive=True), None)
-        budget = section.get("budget", _BUDGET, None)
-        weight = section.get("weight", _WEIGHT, 1.0)
-        entity = section.get("entity", word("whom the job belongs to"), "")
-        priority = section.get("priority", _PRIORITY, 0.0)
-        best_effort = section.get("best_effort", switch(), False)
-        after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
-        path = folder / Path(file).expanduser()
-        if file and not path.is_file():
-            near = suggest_nearest(file, sorted(other.name for other in path.parent.glob("*.yaml")))
-            section.reject("job", f"found {file!r}, but there is no file {path}{near}")
-            file = ""
+    section = Section(document, "jobs", node, silent=False)
+    file = section.get("job", word("a job file"), "", "a job file, like movies.yaml")
+    name = section.get("name", _NAME, None)
+    deadline = section.get("deadline", SPAN, None)
+    budget = section.get("budget", DOLLARS, None)
+    weight = section.get("weight", ABOVE_ZERO, 1.0)
+    entity = section.get("entity", word("whom the job belongs to"), "")
+    priority = section.get("priority", _PRIORITY, 0.0)
+    best_effort = section.get("best_effort", YES_OR_NO, False)
+    after = section.get("after", list_of(_NAME, "a list of jobs of this queue"), _NOBODY)
+    path = folder / Path(file).expanduser()
+    if file and not path.is_file():
+        near = suggest_nearest(file, sorted(other.name for other in path.parent.glob("*.yaml")))
+        section.reject("job", f"found {file!r}, but there is no file {path}{near}")
+        file = ""
     if not file:
         document.raise_if_wrong()
         raise Mismatch(node, "found a job without a file, expected {job: FILE.yaml}")

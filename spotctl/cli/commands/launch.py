@@ -229,7 +229,7 @@ def _load_named_job(path: Path, name: str | None, env: list[str] | None) -> JobS
 
 def checked_name(name: str | None) -> str | None:
     """Checks the value of --name. Raises UsageError for a name that no job can have."""
-    from spotctl.job.file import JOB_NAME
+    from spotctl.job.readers import JOB_NAME
 
     if name is not None and re.fullmatch(JOB_NAME, name) is None:
         raise UsageError(f"--name: found {name!r}, expected letters, digits, '.', '_' and '-', at most 64")

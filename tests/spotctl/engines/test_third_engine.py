@@ -99,9 +99,9 @@ class ModelledSweep:
 
 
 def read_sweep(root: Section, folder: Path, name: str) -> JobSpec:
-    trials = root.need("trials", whole_number(1), 1, "how many settings are tried")
-    with root.section("resources") as resources, resources.section("spot") as spot:
-        most = spot.need("max_instances", whole_number(1), 1, "the most machines to hold, like 8")
+    trials = root.get("trials", whole_number(1), 1, "how many settings are tried")
+    spot = root.section("resources").section("spot")
+    most = spot.get("max_instances", whole_number(1), 1, "the most machines to hold, like 8")
     return JobSpec(
         name=name,
         engine=SWEEP,
