@@ -12,18 +12,16 @@ from agileml.data.checkpoint_store import CheckpointError, newest_checkpoint, re
 from agileml.data.model_files import partition_file
 from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.model_shape import Shape
-from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
 from agileml.node.programs.job_folder import CommandDescription, CommandFolder
 from agileml.node.programs.jsonl_log import JsonlReader
-from agileml.node.programs.local_host import DiskHost
 from agileml.protocol.events import Setup
 from spotctl.control import entries as e
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING, EngineTraits
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.engines.agileml import REPORTED_FACTS, AgileMLTraining, RestartPoint, attempt_record
-from spotctl.engines.base import Training
+from spotctl.engines.base import MachineControl, Training
 from spotctl.engines.command import CommandTraining
 from spotctl.engines.scoring import Scoring
 from spotctl.engines.simulated import MODELS
@@ -67,19 +65,17 @@ class EngineAdapter(Protocol):
         """
         ...
 
-    def machine_host(self) -> LocalHost:
-        """Returns the host of its machines, those of an earlier process included."""
+    @property
+    def owns_machines(self) -> bool:
+        """Tells whether one program has a machine for itself: all its cores, and a disk that goes with it."""
         ...
 
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         """Returns the training, of which the ledger holds ``on_record``."""
         ...
 
     def finished_at(self) -> float | None:
-        """Returns when the training finished, in seconds since the epoch, as its files show.
-
-        None where they do not.
-        """
+        """Returns when the training finished, in seconds since the epoch; None where nothing says so."""
         ...
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
@@ -153,10 +149,11 @@ class _AgileML:
 
         return InputStore(self.run.folder.parents[2]).cut_input(job, source, self.run.folder, check)
 
-    def machine_host(self) -> LocalHost:
-        return LocalHost(self.run.training_folder, self.settings.spec.envs)
+    @property
+    def owns_machines(self) -> bool:
+        return False
 
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be
         done.
         """
@@ -166,7 +163,7 @@ class _AgileML:
             self.run.training_folder, told=0, heard=sum(isinstance(f, REPORTED_FACTS) for f in heard)
         )
         leader = JobFolder(self.run.training_folder).controller_machine
-        if on_record and leader is not None and host.is_alive(leader):
+        if on_record and leader is not None and machines.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
         # A resumption that is on record must not be reported again.
@@ -206,13 +203,13 @@ class _AgileML:
         return ""
 
     def finished_at(self) -> float | None:
-        """Returns when the last part of the model was saved, which ends a training."""
+        """Returns when the controller saw the last part of the model saved, which ends a training."""
         folder = JobFolder(self.run.training_folder)
         partitions = folder.read_job().setup.partitions
         saved = [folder.model_folder / partition_file(partition) for partition in range(partitions)]
         if not all(file.exists() for file in saved):
             return None
-        return max(file.stat().st_mtime for file in saved)
+        return folder.finished_at()
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
         spec = self.settings.spec
@@ -256,10 +253,11 @@ class _Command:
         )
         CommandFolder.prepare(self.run.training_folder, described)
 
-    def machine_host(self) -> LocalHost:
-        return DiskHost(self.run.training_folder, self.settings.spec.envs)
+    @property
+    def owns_machines(self) -> bool:
+        return True
 
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         folder, output = CommandFolder(self.run.training_folder), self.settings.spec.output
         return CommandTraining(
             folder,
@@ -267,7 +265,7 @@ class _Command:
             self.settings.speed,
             self._command_section.retries,
             keep=lambda: keep_checkpoint(self._checkpoint_store, output, self.run.id),
-            end=host.kill,
+            end=machines.kill,
             heard=sum(isinstance(entry, REPORTED_FACTS) for entry in on_record),
         )
 

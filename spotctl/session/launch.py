@@ -164,13 +164,14 @@ def _take_machines(run: Run, because: Exception) -> None:
 
     Raises SpotctlError to report it; returns where another process runs the job and owns the machines.
     """
-    from agileml.node.hosts.local import LocalHost  # processes, only where they are wanted
+    from spotctl.providers.base import live_instances
+    from spotctl.providers.local import LeftMachines  # processes, only where they are wanted
 
     told = because if isinstance(because, SpotctlError | OSError) else repr(because)
     try:
         with RunStore(run.folder.parents[2]).lock_job(run.name):
-            if run.machines_folder.is_dir():
-                LocalHost(run.training_folder).kill_all()
+            machines = LeftMachines(run.training_folder)
+            machines.terminate(live_instances(machines))
     except JobLocked:
         return
     except OSError as error:

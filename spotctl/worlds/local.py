@@ -9,9 +9,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
 from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
+from agileml.node.programs.local_host import DiskHost
 from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
@@ -83,7 +83,7 @@ def resumed_local_world(
     absence = Absence.from_clock(run, down, settings.speed)
     parts = _LocalParts.assemble(settings, inputs, run, asks, time, entries)
     restore_market(parts.market, state)
-    seen = last_seen(run, parts.host, state, absence)
+    seen = last_seen(parts.host, state, absence)
     recorded = {name for name in seen if parts.host.ended_at(name) is not None}
     released = {instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING}
     end_dead_machines(parts.market, seen, recorded, released)
@@ -134,22 +134,19 @@ class Absence:
         return Instant(int(min(max(self.down.at, nominal), self.down.until)))
 
 
-def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapping[str, Instant]:
-    """Returns when each machine that died while spotctl was away ended, or last showed that it lived.
+def last_seen(host: LocalHost, state: State, absence: Absence) -> Mapping[str, Instant]:
+    """Returns when each machine that died while spotctl was away ended, or last recorded that it lived.
 
     Machines end by themselves: when the provider takes them, soon after the training is over, or with the
-    computer. They record when. For one that could not, its newest file is a sign of its own life, and the
-    controller's journal a sign of all machines' life.
+    computer. They record when, and until then that they live, in nominal time. One that never got so far
+    counts as gone since spotctl was.
     """
-    journal, seen = JobFolder(run.training_folder).controller_folder / "journal.jsonl", {}
+    seen = {}
     for instance in state.live_instances():
         if not host.is_alive(instance.name):
-            ended = host.ended_at(instance.name)
-            written = [journal, *(run.machines_folder / instance.name).rglob("*")]
-            newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
-            at = absence.nominal_at(newest) if ended is None else absence.clamp_to_absence(ended)
-            assert at is not None
-            seen[instance.name] = at
+            life = host.read_life(instance.name)
+            at = absence.down.at if life is None else life.seen if life.ended is None else life.ended
+            seen[instance.name] = absence.clamp_to_absence(at)
     return seen
 
 
@@ -198,7 +195,7 @@ class _LocalParts:
     ) -> _LocalParts:
         terms = inputs.terms
         engine = adapt_engine(settings, terms, run)
-        host = engine.machine_host()
+        host = (DiskHost if engine.owns_machines else LocalHost)(run.training_folder, settings.spec.envs)
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
         clock = ClockDriver(run.training_folder, float(time.now), settings.speed, lease_s=lease_s)
