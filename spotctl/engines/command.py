@@ -63,7 +63,7 @@ class CommandTraining:
         self._speed = speed
         self._keep = keep
         self._end = end
-        self._state = s.SupervisorState(terms.stop.clocks, retries)
+        self._state = s.SupervisorState(terms.work.stop.clocks, retries)
         self._told = 0
         self._news: deque[s.News] = deque()
         self._outboxes: dict[str, JsonlWriter] = {}
@@ -184,7 +184,7 @@ class CommandTraining:
         match command:
             case e.TellJoin():
                 for name in command.instances:
-                    effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    effect = join_effect(name, command, self._terms.work.scaling.sigma_s, JOIN_FLOOR_S)
                     self._await_effect(name, effect, ready=True)
                 yield m.Joined(command.instances)
             case e.TellWarning():

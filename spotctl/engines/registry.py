@@ -123,7 +123,7 @@ class _AgileML:
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cuts the input."""
         spec = self.settings.spec
-        job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
+        job = job_of(spec, self.terms.work.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
             whole = newest_checkpoint(place_of(spec)) if resumes else None

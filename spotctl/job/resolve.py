@@ -24,8 +24,12 @@ from spotctl.control.run_spec import (
     EgressTariff,
     MarketOption,
     MovableCheckpoint,
+    Objective,
+    Origin,
+    RecoveryTerms,
     RunSpec,
     StopCondition,
+    WorkTerms,
 )
 from spotctl.errors import JobError, UsageError
 from spotctl.job.price_sources import BUNDLED, TraceFiles, open_source, report_errors
@@ -62,7 +66,7 @@ class RunInputs:
 
     def with_run_name(self, run: str) -> Self:
         """Returns the same for a run that got its name only now."""
-        return replace(self, terms=replace(self.terms, run=run))
+        return replace(self, terms=replace(self.terms, origin=replace(self.terms.origin, run=run)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +104,47 @@ def resolve_job(
     checkpoints = _checkpointing_of(spec)
     terms = RunSpec(
         job=spec.name,
-        run=run,
-        seed=seed,
+        origin=Origin(run=run, seed=seed, prices=label),
         start=start,
         rules=rules,
         reliable=_reliable_option(spec, tradable, start, catalogue),
         reliable_count=0 if spec.reliable is None else spec.reliable.instances,
         spot=tradable,
         limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
-        scaling=ScalingModel(
-            spec.scaling.phi,
-            spec.scaling.sigma,
-            spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
-            spec.scaling.stage2_above,
-            spec.scaling.stage3_above,
+        work=WorkTerms(
+            scaling=ScalingModel(
+                spec.scaling.phi,
+                spec.scaling.sigma,
+                spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
+                spec.scaling.stage2_above,
+                spec.scaling.stage3_above,
+            ),
+            stop=StopCondition(
+                spec.stop.clocks,
+                spec.stop.seconds,
+                spec.stop.converged.delta if spec.stop.converged is not None else None,
+            ),
+            core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
+            measure=spec.scaling.measure,
+            modelled_speeds=spec.local.speeds,
         ),
-        stop=StopCondition(
-            spec.stop.clocks,
-            spec.stop.seconds,
-            spec.stop.converged.delta if spec.stop.converged is not None else None,
-        ),
-        core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
-        prices=label,
         engine=spec.engine,
-        deadline_s=spec.objective.deadline,
-        budget=spec.objective.budget,
-        drain=spec.drain,
+        objective=Objective(
+            deadline_s=spec.objective.deadline,
+            budget=spec.objective.budget,
+            drain=spec.drain,
+            strategy=spec.objective.strategy,
+        ),
         start_s=spec.local.boot,
-        measure=spec.scaling.measure,
-        strategy=spec.objective.strategy,
-        checkpoints=checkpoints,
-        saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
-        keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
-        luggage=_movable_checkpoint(spec, tradable),
-        modelled_speeds=spec.local.speeds,
-        keeps=None
-        if spec.checkpoint is None
-        else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
+        recovery=RecoveryTerms(
+            checkpoints=checkpoints,
+            saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+            keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
+            luggage=_movable_checkpoint(spec, tradable),
+            keeps=None
+            if spec.checkpoint is None
+            else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
+        ),
     )
     trace = recording.history.select([t.market for t in tradable])
     return ResolvedJob(terms, trace, _read_capacity(options, tradable), recording)

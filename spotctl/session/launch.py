@@ -230,7 +230,10 @@ def _begin_run(
     runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
     plan = plan or plan_launch(settings)
-    resolved = replace(plan.resolved, terms=replace(plan.terms, expected=expectation_of(plan)))
+    resolved = replace(
+        plan.resolved,
+        terms=replace(plan.terms, origin=replace(plan.terms.origin, expected=expectation_of(plan))),
+    )
     opened = begin_run(runs, settings, resolved, observer)
     try:
         interrupts = Interrupts(opened.ledger, observer, opened.run)
@@ -258,7 +261,7 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
             opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
         ledger.put_note(background.NOTE, "")
-        observer.on_start(run, opened.state.terms.prices)
+        observer.on_start(run, opened.state.terms.origin.prices)
         # A run that is asked to end needs no input, and cutting it may take long.
         if not interrupts.stop_asked:
             opened.prepare()

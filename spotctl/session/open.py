@@ -104,7 +104,7 @@ def create_run(runs: RunStore, settings: Settings, inputs: RunInputs, observer: 
         ledger.close()
         run.discard()
         raise
-    observer.on_start(run, inputs.terms.prices)
+    observer.on_start(run, inputs.terms.origin.prices)
     return RecordedRun(run, ledger, settings, inputs, state)
 
 

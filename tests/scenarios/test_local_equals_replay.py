@@ -19,7 +19,7 @@ from spotctl.records.run import Run
 from spotctl.session.interrupts import Answer
 from spotctl.session.launch import FinishedRun, launch
 from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices
-from tests.spotctl.build import redecided
+from tests.spotctl.build import changed, redecided
 
 pytestmark = pytest.mark.process
 
@@ -108,7 +108,7 @@ def story(entries: Sequence[e.Entry]) -> list[e.Entry]:
     told: list[e.Entry] = []
     for entry in entries:
         if isinstance(entry, e.JobStarted):
-            told.append(replace(entry, terms=replace(entry.terms, run="")))
+            told.append(replace(entry, terms=changed(entry.terms, run="")))
         elif isinstance(entry, e.TrainingFinished):
             told.append(replace(entry, model=""))
         elif not isinstance(entry, (e.Stalled, e.ObjectiveReported)):

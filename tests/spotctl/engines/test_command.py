@@ -18,7 +18,7 @@ from spotctl.control import entries as e
 from spotctl.engines.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
 from spotctl.records.outputs import keep_checkpoint
 from spotctl.timesource import stopwatch
-from tests.spotctl.build import START, terms
+from tests.spotctl.build import START, changed, terms
 
 STEPS = 3
 
@@ -47,7 +47,7 @@ def said(
     shared.machine_folder("s1-1").mkdir()
     lines = [json.dumps(m.to_json(word)) for word in words]
     shared.words_file("s1-1").write_text("".join(f"{line}\n" for line in lines))
-    of = replace(terms(), reliable_count=0, stop=replace(terms().stop, clocks=STEPS))
+    of = changed(terms(), reliable_count=0, stop=replace(terms().work.stop, clocks=STEPS))
     training = CommandTraining(shared, of, 600.0, 0, keep, end, clock=clock)
     try:
         training.send_command(1, e.TellJoin(START, ("s1-1",), False, 4))
