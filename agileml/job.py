@@ -253,6 +253,21 @@ class JobFolder(RunFolder):
         """The file that names the controller's machine. The host that starts that machine writes it."""
         return self.controller_folder / "machine"
 
+    def record_finish(self, at: float) -> None:
+        """Records when the training was over, in seconds since the epoch; the first record stays."""
+        record = self.controller_folder / "finished"
+        if not record.exists():
+            partial = record.with_suffix(".part")
+            partial.write_text(repr(at))
+            partial.replace(record)
+
+    def finished_at(self) -> float | None:
+        """Returns when the training was over, as its controller recorded; None where it did not."""
+        try:
+            return float((self.controller_folder / "finished").read_text())
+        except FileNotFoundError:
+            return None
+
     @property
     def last_words(self) -> Path:
         """The file with what a client had not confirmed when the controller ended."""

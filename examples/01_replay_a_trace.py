@@ -40,7 +40,9 @@ def main() -> None:
     money = build_account(state)
     assert state.ending.closed is not None
     assert money.baselines is not None
-    print(f"{state.ending.closed.outcome.value}: {state.ending.closed.why}, at {resolved.terms.prices}")
+    print(
+        f"{state.ending.closed.outcome.value}: {state.ending.closed.why}, at {resolved.terms.origin.prices}"
+    )
     print(f"cost ${format_micros(money.spending.total)}, refunded ${format_micros(money.spending.refunded)}")
     for name, way in money.baselines.by_name.items():
         machines = f"{way.machines} x {way.market.instance_type}"

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agileml.node.hosts.local import LocalHost
 from pricing_data.model.units import Seconds, parse_duration
 from spotctl.errors import LedgerError, SpotctlError, UsageError
+from spotctl.providers.base import live_instances
+from spotctl.providers.local import LeftMachines
 from spotctl.queue.lifecycle.journal import QueueFolder
 from spotctl.records.run import JobLocked, Run, RunStore, is_held
 from spotctl.records.shared_inputs import CLAIM, InputStore, claim_of
@@ -181,7 +182,7 @@ def _why_old(run: Run, place: int, keep: Retention, queues: dict[str, bool]) -> 
         return ""
     if _is_needed(run) or _of_unfinished_queue(run, queues):
         return ""
-    if run.machines_folder.is_dir() and LocalHost(run.training_folder).alive_machines():
+    if live_instances(LeftMachines(run.training_folder)):
         return ""
     return f"ended {_format_age(age_s)}"
 

@@ -76,6 +76,7 @@ class ControllerProcess:
             return False
         if self._ending_at is None:
             self._ending_at = time.monotonic() + self._timing.lease_s
+            self._folder.record_finish(time.time())
         return not self._core.link_to(CLIENT).unconfirmed_payloads or time.monotonic() > self._ending_at
 
     def _is_unclaimed(self) -> bool:

@@ -97,11 +97,11 @@ def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktes
         )
     resolved = _resolve_job(spec, options)
     terms = resolved.terms
-    clocks = terms.stop.clocks
+    clocks = terms.work.stop.clocks
     if clocks is None:
         raise JobError("stop.clocks", "a backtest must know how much work the job is; name its clocks")
     clock_work = _clock_work(spec, terms, options)
-    terms = replace(terms, core_seconds_per_clock=clock_work.core_seconds)
+    terms = replace(terms, work=replace(terms.work, core_seconds_per_clock=clock_work.core_seconds))
     last = _last_moment(resolved, options)
     # Markets that appear only after the window cannot be chosen in it.
     terms = replace(
@@ -115,10 +115,10 @@ def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktes
     cheapest = int(np.argmin(setting.on_demand / setting.cores))
     cores = float(setting.limits.max_instances * setting.cores[cheapest])
     job = BacktestJob(
-        work=clocks * terms.core_seconds_per_clock,
+        work=clocks * terms.work.core_seconds_per_clock,
         boot_s=ceil(terms.start_s),
-        core_seconds_per_clock=terms.core_seconds_per_clock,
-        deadline_s=terms.deadline_s,
+        core_seconds_per_clock=terms.work.core_seconds_per_clock,
+        deadline_s=terms.objective.deadline_s,
         restart=restart_of(terms),
     )
     return PreparedBacktest(
@@ -186,7 +186,7 @@ def setting_of(terms: RunSpec) -> MarketSetup:
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
         raise UsageError(
-            f"none of the job's markets is traded in {terms.prices} before --to; name a later time"
+            f"none of the job's markets is traded in {terms.origin.prices} before --to; name a later time"
         )
     return MarketSetup(
         markets=tuple(tradable.market for tradable in spot),
@@ -195,7 +195,7 @@ def setting_of(terms: RunSpec) -> MarketSetup:
         rules=terms.rules,
         reliable=ReliableMachines(terms.reliable_count, terms.reliable.on_demand, terms.reliable.nu),
         limits=terms.limits,
-        scaling=terms.scaling,
+        scaling=terms.work.scaling,
     )
 
 

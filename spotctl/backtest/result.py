@@ -90,7 +90,9 @@ def run_backtest(
     ``told`` hears of jobs that are run one by one. Raises UsageError where a strategy needs a deadline.
     """
     terms = prepared.resolved.terms
-    to_keep = strategies_with_deadline(terms.deadline_s, options.strategies, terms.strategy)
+    to_keep = strategies_with_deadline(
+        terms.objective.deadline_s, options.strategies, terms.objective.strategy
+    )
     ran = {name: _run_strategy(name, prepared) for name in strategies_without_deadline(options.strategies)}
     kept = run_with_deadline(prepared, to_keep, told) if to_keep else {}
     seed, some = options.seed, starts_of(prepared.starts)
@@ -103,7 +105,7 @@ def run_backtest(
     results = (*found, *found_kept)
     return BacktestResult(
         job=name,
-        label=terms.prices,
+        label=terms.origin.prices,
         rules=terms.rules.name,
         window=prepared.window,
         starts=len(prepared.starts),
@@ -128,7 +130,7 @@ def _strategy_baselines(
         result.name: baselines
         for result in results
         if result.finish_s is not None
-        and (baselines := find_baselines(terms, speeds, terms.scaling, work, result.finish_s.mean))
+        and (baselines := find_baselines(terms, speeds, terms.work.scaling, work, result.finish_s.mean))
     }
 
 

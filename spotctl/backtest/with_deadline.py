@@ -120,7 +120,10 @@ def _end_when_interrupted() -> None:
 
 
 def _run_share(resolved: ResolvedJob, end: Instant, share: _Share) -> list[_Job]:
-    terms, model = replace(resolved.terms, strategy=share.strategy), index_crossings(resolved)
+    terms, model = (
+        replace(resolved.terms, objective=replace(resolved.terms.objective, strategy=share.strategy)),
+        index_crossings(resolved),
+    )
     jobs = []
     for begins in share.starts:
         state = run_job(replace(resolved, terms=replace(terms, start=Instant(begins))), model)

@@ -132,22 +132,22 @@ def _current_scaling(state: State, fastest: float) -> ScalingModel:
     """
     terms = state.terms
     found = (
-        terms.scaling
+        terms.work.scaling
         if state.trusted_measurements is None
-        else state.trusted_measurements.fit_scaling(terms.scaling)
+        else state.trusted_measurements.fit_scaling(terms.work.scaling)
     )
     if not state.keeps_nothing:
         return found
     whole_s = float(UNFORESEEN_S)
-    if terms.stop.clocks is not None:
-        whole_s = terms.stop.clocks * terms.core_seconds_per_clock / fastest
+    if terms.work.stop.clocks is not None:
+        whole_s = terms.work.stop.clocks * terms.work.core_seconds_per_clock / fastest
     return replace(found, lambda_s=Seconds(found.lambda_s + whole_s / 2))
 
 
 def deadline_pledge(state: State) -> Pledge | None:
     """Returns what the job promised; None without a deadline, or where the amount of work is unknown."""
     terms = state.terms
-    if terms.deadline_s is None or terms.stop.clocks is None:
+    if terms.objective.deadline_s is None or terms.work.stop.clocks is None:
         return None
     if terms.queued is not None and not terms.queued.promised:
         return None
@@ -155,13 +155,13 @@ def deadline_pledge(state: State) -> Pledge | None:
     left = inf if budget is None else (budget - certain_cost(state)) / MICROS_PER_USD
     return Pledge(
         start=terms.start,
-        deadline=seconds_after(terms.start, terms.deadline_s),
-        work=terms.stop.clocks * terms.core_seconds_per_clock,
+        deadline=seconds_after(terms.start, terms.objective.deadline_s),
+        work=terms.work.stop.clocks * terms.work.core_seconds_per_clock,
         start_s=Seconds(terms.start_s),
         budget_left=Usd(left),
         belief=state.knowledge.belief,
         unsaved_work=_unsaved_work(terms),
-        measured=terms.measure,
+        measured=terms.work.measure,
     )
 
 
@@ -175,10 +175,10 @@ def _unsaved_work(terms: RunSpec) -> float:
     """
     if not terms.engine.relies_on_checkpoints:
         return 0.0
-    step = terms.core_seconds_per_clock
-    if terms.keeps_nothing and terms.stop.clocks is not None:
-        return step * terms.stop.clocks
-    if terms.saves_on_warning:
+    step = terms.work.core_seconds_per_clock
+    if terms.recovery.keeps_nothing and terms.work.stop.clocks is not None:
+        return step * terms.work.stop.clocks
+    if terms.recovery.saves_on_warning:
         return step
     fastest = max(tradable.nu for tradable in terms.spot)
     return 2 * step + terms.checkpointing.interval_s * fastest
@@ -189,10 +189,10 @@ def restart_of(terms: RunSpec) -> Restart | None:
 
     They do where it stores no checkpoints, or where a deadline or a queue's room for it rests on them.
     """
-    keeps = terms.keeps
-    if keeps is None or terms.deadline_s is not None or terms.queued is not None:
+    keeps = terms.recovery.keeps
+    if keeps is None or terms.objective.deadline_s is not None or terms.queued is not None:
         return None
-    return Restart(keeps.clocks, keeps.seconds, terms.core_seconds_per_clock, terms.start_s)
+    return Restart(keeps.clocks, keeps.seconds, terms.work.core_seconds_per_clock, terms.start_s)
 
 
 def may_be_on_spot(terms: RunSpec) -> bool:
@@ -267,7 +267,7 @@ def still_in_time(state: State, clock: int) -> bool | None:
     pledged, left = deadline_pledge(back), back.work_left
     if pledged is None or left is None:
         return None
-    begins = seconds_after(back.now, Seconds(pledged.start_s + back.terms.scaling.sigma_s))
+    begins = seconds_after(back.now, Seconds(pledged.start_s + back.terms.work.scaling.sigma_s))
     in_time = begins < pledged.deadline
     return (
         in_time
@@ -305,7 +305,11 @@ def _strategy_name(terms: RunSpec) -> str:
     An exchange takes room for both machines for a minute, but a queue grants no machine that another job
     may still hold.
     """
-    return "proteus" if terms.queued is not None and terms.strategy == DEFAULT else terms.strategy
+    return (
+        "proteus"
+        if terms.queued is not None and terms.objective.strategy == DEFAULT
+        else terms.objective.strategy
+    )
 
 
 def _most_cores(state: State) -> float:

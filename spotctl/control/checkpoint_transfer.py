@@ -26,7 +26,7 @@ def egress_prices(luggage: MovableCheckpoint) -> EgressPrices:
 
 def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
     """Returns the checkpoint to move and its prices; None where the job stays within one region."""
-    luggage = state.terms.luggage
+    luggage = state.terms.recovery.luggage
     if luggage is None:
         return None
     size = luggage.size_bytes if state.programs.checkpoint_bytes is None else state.programs.checkpoint_bytes
@@ -36,7 +36,7 @@ def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
 
 def highest_transfer_cost(terms: RunSpec) -> MicroUsd:
     """Returns the most that moving the job file's checkpoint costs, between any two of the job's markets."""
-    luggage, found = terms.luggage, [0]
+    luggage, found = terms.recovery.luggage, [0]
     if luggage is not None:
         # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
         regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()

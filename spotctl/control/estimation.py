@@ -23,7 +23,7 @@ REFIT_INTERVAL_S: Final = HOUR_S
 
 def prior_scaling(terms: RunSpec) -> MeasuredScaling:
     rates = {t.market.instance_type: t.nu for t in (*terms.spot, terms.reliable)}
-    return MeasuredScaling.from_configured(terms.scaling, rates, {})
+    return MeasuredScaling.from_configured(terms.work.scaling, rates, {})
 
 
 def select_estimator(rules: MarketRules, capacity: Observations, crossings: PriceCrossing) -> MarketModel:
@@ -43,7 +43,7 @@ def update_scaling(before: State, after: State) -> State:
     # Redone clocks were computed too, and say as much about speed as others.
     done = after.training.clock + after.training.clocks_redone - after.recovery.resumed_from
     if done > before.training.clock + before.training.clocks_redone - before.recovery.resumed_from:
-        work = done * after.terms.core_seconds_per_clock
+        work = done * after.terms.work.core_seconds_per_clock
         known = known.add_stamp(Stamp(float(after.now), work))
     machines = after.working_by_type()
     if machines != known.now.machines:

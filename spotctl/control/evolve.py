@@ -53,7 +53,9 @@ def initial_state(
             evictions=estimator.fit(prices, started.at),
             fitted_at=started.at,
             capacity=seen_before,
-            measured=prior_scaling(started.terms) if started.terms.measure or started.terms.queued else None,
+            measured=prior_scaling(started.terms)
+            if started.terms.work.measure or started.terms.queued
+            else None,
         ),
         deciding=Deciding(decide_from=None if started.terms.reliable_count else started.at),
     )

@@ -30,7 +30,7 @@ MOST_IN_VAIN: Final = 3
 
 def restart_or_fail(state: State, why: str) -> State:
     """Restarts or ends a training that lost its reliable machines and cannot go on because of it."""
-    if state.terms.keeps is None or state.ending.asked is not None:
+    if state.terms.recovery.keeps is None or state.ending.asked is not None:
         return end_training(state, add_resume_hint(state, why))
     if state.budget is not None and certain_cost(state) >= state.budget:
         return end_training(state, add_resume_hint(state, f"{why}, and its budget is spent"))

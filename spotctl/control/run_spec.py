@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
@@ -114,38 +114,49 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSpec:
-    """Holds everything that is fixed for one run.
+class Origin:
+    """Says where a run comes from. ``prices``: the name under which output shows its prices."""
 
-    ``rules``: those of all its markets; with several clouds, what holds in any of them.
-    ``core_seconds_per_clock``: nominal work of one clock, in core-seconds. ``deadline_s`` counts from
-    the start. ``prices``: the name under which output shows the prices. ``reliable``: the market of reliable
-    machines; ``reliable_count`` of them, and 0 where checkpoints take their place.
-    """
-
-    job: str
     run: str
     seed: int
-    start: Instant
-    rules: MarketRules
-    reliable: MarketOption
-    reliable_count: int
-    spot: tuple[MarketOption, ...]
-    limits: Limits
-    scaling: ScalingModel
+    prices: str
+    expected: Expectation | None = None
+    """The plan's forecast; None where it could not foresee the whole job. No decision reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTerms:
+    """Says how much work the job is, and how it gets faster with machines.
+
+    ``core_seconds_per_clock``: nominal work of one clock, in core-seconds.
+    """
+
     stop: StopCondition
     core_seconds_per_clock: float
-    prices: str
-    engine: EngineTraits = ELASTIC_TRAINING
+    scaling: ScalingModel
+    measure: bool = False
+    """Whether phi, sigma, lambda and nu are taken from the job's own progress as soon as it shows them."""
+    modelled_speeds: Mapping[str, float] = field(default_factory=dict)
+    """Speed of a simulated job on an instance type, as a multiple of its cores; 1 for types not listed. No
+    decision reads it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Says what is wanted, and within what limits. ``deadline_s`` counts from the start."""
+
+    strategy: str = DEFAULT
+    """One of ``bidbrain.strategies.registry.LIVE``."""
     deadline_s: Seconds | None = None
     budget: MicroUsd | None = None
     drain: bool = False
-    start_s: Seconds = AT_ONCE
-    """From a request to a running machine, as far as is known beforehand."""
-    measure: bool = False
-    """Whether phi, sigma, lambda and nu are taken from the job's own progress as soon as it shows them."""
-    strategy: str = DEFAULT
-    """One of ``bidbrain.strategies.registry.LIVE``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryTerms:
+    """Says how the job survives the loss of its machines, and takes its state along."""
+
     checkpoints: Checkpointing | None = None
     """How the job survives the loss of its machine, where no reliable machine holds its state."""
     saves_on_warning: bool = True
@@ -156,14 +167,35 @@ class RunSpec:
     """What moving its checkpoints to another region takes; None where they stay within one."""
     keeps: CheckpointPolicy | None = None
     """How an elastic job survives the loss of its last reliable machine; None: not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Holds everything that is fixed for one run.
+
+    ``rules``: those of all its markets; with several clouds, what holds in any of them. ``reliable``: the
+    market of reliable machines; ``reliable_count`` of them, and 0 where checkpoints take their place.
+    """
+
+    FLAT_OUTSIDE: ClassVar[tuple[str, ...]] = ("origin", "work", "objective", "recovery")
+    """Values whose fields output shows among those of the spec itself."""
+
+    job: str
+    start: Instant
+    origin: Origin
+    rules: MarketRules
+    reliable: MarketOption
+    reliable_count: int
+    spot: tuple[MarketOption, ...]
+    limits: Limits
+    work: WorkTerms
+    engine: EngineTraits = ELASTIC_TRAINING
+    start_s: Seconds = AT_ONCE
+    """From a request to a running machine, as far as is known beforehand."""
+    objective: Objective = Objective()
+    recovery: RecoveryTerms = RecoveryTerms()
     queued: QueueMembership | None = None
     """None: the job has its machines to itself."""
-    modelled_speeds: Mapping[str, float] = field(default_factory=dict)
-    """Speed of a simulated job on an instance type, as a multiple of its cores; 1 for types not listed. No
-    decision reads it.
-    """
-    expected: Expectation | None = None
-    """The plan's forecast; None where it could not foresee the whole job. No decision reads it."""
 
     def market_option(self, market: Market) -> MarketOption:
         """Returns the option for one of the run's markets; raises KeyError for any other."""
@@ -181,9 +213,9 @@ class RunSpec:
     @property
     def checkpointing(self) -> Checkpointing:
         """Returns how checkpoints replace reliable machines. Raises ValueError for an engine without them."""
-        if not isinstance(self.checkpoints, Checkpointing):
+        if not isinstance(self.recovery.checkpoints, Checkpointing):
             raise ValueError(f"{self.job} does not rely on checkpoints")
-        return self.checkpoints
+        return self.recovery.checkpoints
 
     @property
     def end_within_s(self) -> Seconds:
@@ -193,7 +225,7 @@ class RunSpec:
         model to save.
         """
         cores = self.reliable.nu * max(1, self.reliable_count)
-        return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.core_seconds_per_clock / cores))
+        return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.work.core_seconds_per_clock / cores))
 
     @property
     def own_rules(self) -> Mapping[Market, MarketRules]:

@@ -95,7 +95,7 @@ class State(Struct, frozen=True):
     @property
     def trusted_measurements(self) -> MeasuredScaling | None:
         """Returns the measurements that the job's decisions go by; None where its file settles them all."""
-        return self.knowledge.measured if self.terms.measure else None
+        return self.knowledge.measured if self.terms.work.measure else None
 
     def hour_ends(self, allocation: Allocation) -> Instant:
         """Returns the end of the hour the allocation is in, counted from its start.
@@ -212,7 +212,7 @@ class State(Struct, frozen=True):
         """Returns what it may spend: its own budget, or what is left of the queue's for it; None: no
         limit.
         """
-        limits = [limit for limit in (self.terms.budget, self.share.allowance) if limit is not None]
+        limits = [limit for limit in (self.terms.objective.budget, self.share.allowance) if limit is not None]
         return min(limits, default=None)
 
     def working_instances(self) -> Iterator[Instance]:
@@ -242,8 +242,8 @@ class State(Struct, frozen=True):
         Its file says so; or it ran for longer than the checkpoint interval before it began again, and never
         stored one.
         """
-        if self.terms.keeps_nothing or not self.terms.engine.relies_on_checkpoints:
-            return self.terms.keeps_nothing
+        if self.terms.recovery.keeps_nothing or not self.terms.engine.relies_on_checkpoints:
+            return self.terms.recovery.keeps_nothing
         return (
             self.training.consistent == 0
             and self.programs.seconds_redone > self.terms.checkpointing.interval_s
@@ -266,14 +266,16 @@ class State(Struct, frozen=True):
     @property
     def work_done(self) -> float:
         """Returns core-seconds of this run, at the nominal work of a clock."""
-        return max(0, self.training.clock - self.recovery.resumed_from) * self.terms.core_seconds_per_clock
+        return (
+            max(0, self.training.clock - self.recovery.resumed_from) * self.terms.work.core_seconds_per_clock
+        )
 
     @property
     def work_left(self) -> float | None:
         """Returns core-seconds to go; None where the job does not end by clocks."""
-        clocks = self.terms.stop.clocks
+        clocks = self.terms.work.stop.clocks
         return (
             None
             if clocks is None
-            else max(0, clocks - self.training.clock) * self.terms.core_seconds_per_clock
+            else max(0, clocks - self.training.clock) * self.terms.work.core_seconds_per_clock
         )

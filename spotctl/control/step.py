@@ -220,7 +220,7 @@ def _give_up_stop(state: State) -> Commands:
 
 
 def _stop_reason(state: State) -> str | None:
-    stop, started = state.terms.stop, state.training.training_started_at
+    stop, started = state.terms.work.stop, state.training.training_started_at
     if state.ending.asked is e.UserRequest.CANCEL:
         return "it was cancelled"
     if state.training.objective_settled:
@@ -303,7 +303,7 @@ def _waits_for_paid_hours(state: State) -> bool:
     """Tells whether the job waits for paid hours to end; where seconds are billed there are none."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
     done = state.phase is Phase.CLOSING and state.ending.failure is None and state.ending.asked is None
-    return state.terms.drain and paid_by_hour and done
+    return state.terms.objective.drain and paid_by_hour and done
 
 
 def _close_run(state: State) -> Commands:
@@ -347,7 +347,7 @@ def _close_command(state: State, refused: str | None) -> e.Close:
     if state.training.stop_given_up:
         why = "the work is done" if state.work_left == 0 else _stop_reason(state) or "it was to stop"
         return e.Close(state.now, e.RunOutcome.FAILED, 1, _explain_end(state, why))
-    deadline, over = state.terms.deadline_s, state.training.training_over_at
+    deadline, over = state.terms.objective.deadline_s, state.training.training_over_at
     if deadline is not None and over is not None and over - state.terms.start > deadline:
         why = "the work was done after its deadline"
         times = "once" if state.recovery.restarts == 1 else f"{state.recovery.restarts} times"
@@ -397,7 +397,7 @@ def _wake_times(state: State) -> Iterator[Instant]:
         yield again
     if state.end_by is not None:
         yield state.end_by
-    stop, started = state.terms.stop, state.training.training_started_at
+    stop, started = state.terms.work.stop, state.training.training_started_at
     if stop.seconds is not None and started is not None and state.phase is Phase.TRAINING:
         yield seconds_after(started, stop.seconds)
     for instance in state.live_instances():

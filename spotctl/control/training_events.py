@@ -129,7 +129,7 @@ def _resume_training(state: State, entry: e.TrainingResumed) -> State:
 
 def _add_egress(state: State, entry: e.CheckpointFetched) -> State:
     """Adds the egress that is owed to the cloud a checkpoint left; between zones nothing is."""
-    luggage = state.terms.luggage
+    luggage = state.terms.recovery.luggage
     here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
     if luggage is None or not leaves_region(here, there):
         return state
@@ -143,7 +143,7 @@ def _market_of(state: State, instance: str) -> Market:
 
 
 def _set_objective(state: State, entry: e.ObjectiveReported) -> State:
-    delta = state.terms.stop.objective_delta
+    delta = state.terms.work.stop.objective_delta
     settled = (
         delta is not None
         and state.training.objective is not None

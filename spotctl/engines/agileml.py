@@ -133,7 +133,7 @@ class AgileMLTraining:
         self._told = told
         self._again = again
         self._end_checkpoints = end_checkpoints
-        self._settling = ConvergenceCheck(terms.stop.objective_delta)
+        self._settling = ConvergenceCheck(terms.work.stop.objective_delta)
         self._settled = False
         self._resumed = resumed
         self._silent: str | None = None
@@ -142,7 +142,7 @@ class AgileMLTraining:
         # Effects that the recorded facts left open are awaited again.
         for fact in heard:
             self._note_objective(fact)
-            if isinstance(fact, e.Progressed) and fact.clock == terms.stop.clocks:
+            if isinstance(fact, e.Progressed) and fact.clock == terms.work.stop.clocks:
                 self._await_end(_LAST_CLOCK, fact.at)
             elif isinstance(fact, e.RolledBack):
                 self._effects.pop(_LAST_CLOCK, None)
@@ -179,7 +179,7 @@ class AgileMLTraining:
             self._settled = self._settling.has_converged(fact.value) or self._settled
 
     def _is_work_done(self, clock: int) -> bool:
-        return self._settled or clock == self._terms.stop.clocks
+        return self._settled or clock == self._terms.work.stop.clocks
 
     def next_change(self, after: Instant) -> Instant | None:
         return None
@@ -207,7 +207,7 @@ class AgileMLTraining:
         self._news.clear()
         self._effects.clear()
         self._over, self._silent = False, None
-        self._settling, self._settled = ConvergenceCheck(self._terms.stop.objective_delta), False
+        self._settling, self._settled = ConvergenceCheck(self._terms.work.stop.objective_delta), False
         try:
             client, self._resumed = self._again(number)
         except CheckpointError as error:
@@ -226,7 +226,7 @@ class AgileMLTraining:
             case e.TellJoin():
                 tier = Tier.RELIABLE if command.reliable else Tier.TRANSIENT
                 for name in command.instances:
-                    effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    effect = join_effect(name, command, self._terms.work.scaling.sigma_s, JOIN_FLOOR_S)
                     self._await_effect(name, e.MachineJoined, effect)
                     yield a.MachineJoined(name, tier, command.cores)
             case e.TellWarning():
@@ -281,7 +281,7 @@ class AgileMLTraining:
             case EvictionNoticed():
                 return noticed_eviction(now, message.machine, message.notice_s, self._speed)
             case c.Progressed():
-                if message.clock == self._terms.stop.clocks:
+                if message.clock == self._terms.work.stop.clocks:
                     self._await_end(_LAST_CLOCK, now)
                 return e.Progressed(now, message.clock, message.consistent)
             case ObjectiveAt():

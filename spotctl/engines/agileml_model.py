@@ -46,7 +46,7 @@ def work_per_s(terms: RunSpec, join: e.TellJoin) -> float:
     kind = "" if join.market is None else join.market.instance_type
     offered = None if join.market is None else terms.market_option(join.market)
     per_core = 1.0 if offered is None or not offered.cores else offered.nu / offered.cores
-    return join.cores * per_core * terms.modelled_speeds.get(kind, 1.0)
+    return join.cores * per_core * terms.work.modelled_speeds.get(kind, 1.0)
 
 
 class SimulatedTraining:
@@ -115,7 +115,7 @@ class SimulatedTraining:
     # ---- commands ---------------------------------------------------------------------------
 
     def _join_machines(self, command: e.TellJoin) -> None:
-        works_from = seconds_after(command.at, self._terms.scaling.sigma_s)
+        works_from = seconds_after(command.at, self._terms.work.scaling.sigma_s)
         for name in command.instances:
             self._machines[name] = _Machine(work_per_s(self._terms, command), command.reliable, works_from)
             self._scheduled.append(e.MachineJoined(works_from, name))
@@ -135,7 +135,7 @@ class SimulatedTraining:
         """
         last = [n for n in command.instances if n in self._machines and self._machines[n].reliable]
         only_copies = bool(last) and self._stage == 1
-        if only_copies and self._terms.keeps is None:
+        if only_copies and self._terms.recovery.keeps is None:
             self._over, self._scheduled = True, []
             why = f"the reliable machine {last[0]} was lost with the only copy of its part of the model"
             self._news.append(e.TrainingFailed(command.at, why))
@@ -185,17 +185,17 @@ class SimulatedTraining:
 
     def _complete_clock(self, at: Instant) -> None:
         self._accrue_work(at)
-        self._work -= self._terms.core_seconds_per_clock
+        self._work -= self._terms.work.core_seconds_per_clock
         self._clock += 1
         self._news.append(e.Progressed(at, self._clock, max(0, self._clock - _CLOCKS_AT_RISK)))
-        if self._clock == self._terms.stop.clocks:
+        if self._clock == self._terms.work.stop.clocks:
             self._finish_training(at)
         else:
             self._checkpoint_if_due(at)
 
     def _checkpoint_if_due(self, at: Instant) -> None:
         """Writes a checkpoint of what the reliable machines hold, if one is due."""
-        keeps, consistent = self._terms.keeps, self._clock - _CLOCKS_AT_RISK
+        keeps, consistent = self._terms.recovery.keeps, self._clock - _CLOCKS_AT_RISK
         if keeps is None or consistent <= self._kept:
             return
         by_clocks = keeps.clocks > 0 and consistent - self._kept >= keeps.clocks
@@ -216,7 +216,7 @@ class SimulatedTraining:
             return None
         begins = max(self._since, self._paused_until)
         # Rounded up to whole seconds: a clock is not done before its work is.
-        return Instant(begins + max(0, ceil((self._terms.core_seconds_per_clock - self._work) / rate)))
+        return Instant(begins + max(0, ceil((self._terms.work.core_seconds_per_clock - self._work) / rate)))
 
     def _accrue_work(self, at: Instant) -> None:
         working_s = max(0, at - max(self._since, self._paused_until))
@@ -225,10 +225,10 @@ class SimulatedTraining:
 
     def _pause_for_eviction(self, at: Instant) -> None:
         self._accrue_work(at)
-        self._paused_until = seconds_after(at, self._terms.scaling.lambda_s)
+        self._paused_until = seconds_after(at, self._terms.work.scaling.lambda_s)
 
     def _update_stage(self, at: Instant) -> None:
-        stage = self._terms.scaling.stage(
+        stage = self._terms.work.scaling.stage(
             len(self._working_machines(reliable=False)), self._terms.reliable_count
         )
         if stage != self._stage:
@@ -240,7 +240,7 @@ class SimulatedTraining:
         working = self._working_machines(reliable=False)
         if self._stage < 3:
             working += self._working_machines(reliable=True)
-        return sum(m.cores for m in working) * self._terms.scaling.efficiency(len(working))
+        return sum(m.cores for m in working) * self._terms.work.scaling.efficiency(len(working))
 
     def _working_machines(self, *, reliable: bool) -> list[_Machine]:
         return [

@@ -18,6 +18,16 @@ END_FLOOR_S: Final = 300.0
 """Real seconds that a training of real processes gets at least to end and save its model."""
 
 
+class MachineControl(Protocol):
+    """Answers what a training asks of the machines that it runs on."""
+
+    def is_alive(self, machine: str) -> bool: ...
+
+    def kill(self, machine: str) -> None:
+        """Ends a machine that hangs; it is then gone like one that failed."""
+        ...
+
+
 class Training(Protocol):
     """Represents a training under way, simulated or real. Commands are numbered from 1, without gaps."""
 

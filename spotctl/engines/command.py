@@ -68,7 +68,7 @@ class CommandTraining:
         self._speed = speed
         self._keep = keep
         self._end = end
-        self._state = s.SupervisorState(folder.read_description(), terms.stop.clocks, retries)
+        self._state = s.SupervisorState(folder.read_description(), terms.work.stop.clocks, retries)
         self._told = 0
         self._news: deque[s.News] = deque()
         self._effects: dict[str, Effect] = {}
@@ -194,7 +194,7 @@ class CommandTraining:
         match command:
             case e.TellJoin():
                 for name in command.instances:
-                    effect = join_effect(name, command, self._terms.scaling.sigma_s, JOIN_FLOOR_S)
+                    effect = join_effect(name, command, self._terms.work.scaling.sigma_s, JOIN_FLOOR_S)
                     self._await_effect(name, effect, ready=True)
                     self._listening.mark_heard(name, FIRST_SIGN_S - SILENCE_S)
                 yield m.Joined(command.instances)

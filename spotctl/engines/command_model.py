@@ -69,7 +69,7 @@ class SimulatedProgram:
         self._advance_to(command.at)
         match command:
             case e.TellJoin():
-                ready_at = seconds_after(command.at, self._terms.scaling.sigma_s)
+                ready_at = seconds_after(command.at, self._terms.work.scaling.sigma_s)
                 for name in command.instances:
                     self._machines[name] = _Machine(
                         work_per_s(self._terms, command), ready_at, command.market
@@ -113,7 +113,7 @@ class SimulatedProgram:
 
     @property
     def _checkpoints_on_warning(self) -> bool:
-        return self._terms.saves_on_warning
+        return self._terms.recovery.saves_on_warning
 
     def _warn_machine(self, name: str, command: e.TellWarning) -> None:
         machine = self._machines.get(name)
@@ -160,7 +160,7 @@ class SimulatedProgram:
         """Returns seconds to move the newest checkpoint to ``machine``: within its region it is there at
         once.
         """
-        luggage, here, there = self._terms.luggage, self._saved_in, machine.market
+        luggage, here, there = self._terms.recovery.luggage, self._saved_in, machine.market
         if luggage is None or here is None or there is None or not leaves_region(here, there):
             return 0.0
         return luggage.size_bytes / luggage.bytes_per_s
@@ -171,8 +171,10 @@ class SimulatedProgram:
             self._saved = self._step
             if self._active is None:  # otherwise the step that ends reports it
                 self._news.append(e.Progressed(at, self._step, self._saved))
-            if name != self._saved_by and self._terms.luggage is not None:
-                self._news.append(e.CheckpointStored(at, name, self._step, self._terms.luggage.size_bytes))
+            if name != self._saved_by and self._terms.recovery.luggage is not None:
+                self._news.append(
+                    e.CheckpointStored(at, name, self._step, self._terms.recovery.luggage.size_bytes)
+                )
             self._saved_by, self._saved_in = name, self._machines[name].market
 
     def _finish_program(self, at: Instant, step: int) -> None:
@@ -203,20 +205,20 @@ class SimulatedProgram:
 
     def _fetch_checkpoint(self, at: Instant) -> None:
         self._fetched_at = None
-        if self._active is not None and self._terms.luggage is not None:
-            size = self._terms.luggage.size_bytes
+        if self._active is not None and self._terms.recovery.luggage is not None:
+            size = self._terms.recovery.luggage.size_bytes
             self._news.append(e.CheckpointFetched(at, self._active, self._saved_by, self._saved, size))
 
     def _complete_step(self, at: Instant) -> None:
         self._accrue_work(at)
-        self._work -= self._terms.core_seconds_per_clock
+        self._work -= self._terms.work.core_seconds_per_clock
         self._step += 1
         due = at - self._saved_at >= self._checkpoints.interval_s
-        if due and not self._terms.keeps_nothing:
+        if due and not self._terms.recovery.keeps_nothing:
             assert self._active is not None
             self._save_checkpoint(self._active, at)
             self._saved_at = at
-        if self._step == self._terms.stop.clocks:
+        if self._step == self._terms.work.stop.clocks:
             self._finish_program(at, self._step)
         else:
             self._news.append(e.Progressed(at, self._step, self._saved))
@@ -236,7 +238,7 @@ class SimulatedProgram:
         if rate <= 0:
             return None
         begins = max(self._since, self._runs_from)
-        return Instant(begins + max(0, ceil((self._terms.core_seconds_per_clock - self._work) / rate)))
+        return Instant(begins + max(0, ceil((self._terms.work.core_seconds_per_clock - self._work) / rate)))
 
     def _accrue_work(self, at: Instant) -> None:
         self._work += max(0, at - max(self._since, self._runs_from)) * self._work_rate()

@@ -13,19 +13,16 @@ from agileml.data.model_files import partition_file
 from agileml.job import JobFolder, Timing, TrainingJob
 from agileml.model_shape import Shape
 from agileml.node.checkpoint_store import CheckpointError
-from agileml.node.hosts.local import LocalHost
 from agileml.node.programs import messages as m
 from agileml.node.programs.checkpoint_store import CheckpointStore, WorkEnd
 from agileml.node.programs.job_folder import ProgramFolder
-from agileml.node.programs.local_host import ProgramHost
 from agileml.protocol.events import Setup
-from agileml.training_host import TrainingHost
 from spotctl.control import entries as e
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING, EngineTraits
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.engines.agileml import REPORTED_FACTS, AgileMLTraining, RestartPoint, attempt_record
-from spotctl.engines.base import Training
+from spotctl.engines.base import MachineControl, Training
 from spotctl.engines.command import CommandTraining
 from spotctl.engines.scoring import Scoring
 from spotctl.engines.simulated import MODELS
@@ -70,19 +67,12 @@ class EngineAdapter(Protocol):
         """
         ...
 
-    def machine_host(self) -> LocalHost:
-        """Returns the host of its machines, those of an earlier process included."""
-        ...
-
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         """Returns the training, of which the ledger holds ``on_record``."""
         ...
 
     def finished_at(self) -> float | None:
-        """Returns when the training finished, in seconds since the epoch, as its files show.
-
-        None where they do not.
-        """
+        """Returns when the training finished, in seconds since the epoch; None where nothing says so."""
         ...
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
@@ -130,7 +120,7 @@ class _AgileML:
     def prepare(self, check: Callable[[], None] = do_nothing) -> None:
         """Cuts the input."""
         spec = self.settings.spec
-        job = job_of(spec, self.terms.core_seconds_per_clock, self.settings.speed)
+        job = job_of(spec, self.terms.work.core_seconds_per_clock, self.settings.speed)
         resumes = spec.checkpoint is not None and spec.checkpoint.resume
         try:
             whole = newest_checkpoint(place_of(spec)) if resumes else None
@@ -156,10 +146,7 @@ class _AgileML:
 
         return InputStore(self.run.folder.parents[2]).cut_input(job, source, self.run.folder, check)
 
-    def machine_host(self) -> LocalHost:
-        return TrainingHost(self.run.training_folder, self.settings.spec.envs)
-
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         """Returns the attempt that the job's folder is ready for: a recorded restart may be still to be
         done.
         """
@@ -169,7 +156,7 @@ class _AgileML:
             self.run.training_folder, told=0, heard=sum(isinstance(f, REPORTED_FACTS) for f in heard)
         )
         leader = JobFolder(self.run.training_folder).controller_machine
-        if on_record and leader is not None and host.is_alive(leader):
+        if on_record and leader is not None and machines.is_alive(leader):
             client.catch_up(_CATCHES_UP_WITHIN_S)  # nothing is bought for work that is done
         begins = (job.setup.start, job.setup.resume) if job.restarts or job.setup.resume else None
         # A resumption that is on record must not be reported again.
@@ -209,13 +196,13 @@ class _AgileML:
         return ""
 
     def finished_at(self) -> float | None:
-        """Returns when the last part of the model was saved, which ends a training."""
+        """Returns when the controller saw the last part of the model saved, which ends a training."""
         folder = JobFolder(self.run.training_folder)
         partitions = folder.read_job().setup.partitions
         saved = [folder.model_folder / partition_file(partition) for partition in range(partitions)]
         if not all(file.exists() for file in saved):
             return None
-        return max(file.stat().st_mtime for file in saved)
+        return folder.finished_at()
 
     def plan_scoring(self, state: State) -> Scoring | Unscored | None:
         spec = self.settings.spec
@@ -259,10 +246,7 @@ class _Command:
         )
         ProgramFolder.prepare(self.run.training_folder, described)
 
-    def machine_host(self) -> LocalHost:
-        return ProgramHost(self.run.training_folder, self.settings.spec.envs)
-
-    def build_training(self, host: LocalHost, on_record: Sequence[e.Entry]) -> Training:
+    def build_training(self, machines: MachineControl, on_record: Sequence[e.Entry]) -> Training:
         folder, output = ProgramFolder(self.run.training_folder), self.settings.spec.output
         training = CommandTraining(
             folder,
@@ -270,10 +254,10 @@ class _Command:
             self.settings.speed,
             self._command_section.retries,
             keep=lambda: keep_checkpoint(self._checkpoint_store, output, self.run.id),
-            end=host.kill,
+            end=machines.kill,
             heard=sum(isinstance(entry, REPORTED_FACTS) for entry in on_record),
         )
-        training.catch_up(host.is_alive, self._read_end, _CATCHES_UP_WITHIN_S)
+        training.catch_up(machines.is_alive, self._read_end, _CATCHES_UP_WITHIN_S)
         return training
 
     def finished_at(self) -> float | None:

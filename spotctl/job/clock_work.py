@@ -74,9 +74,9 @@ def find_clock_work(
         said = spec.command.work is not None
     here = estimate if measured is None else measured.core_seconds
     if said:
-        return ClockWork(terms.core_seconds_per_clock, WorkSource.SAID, here, measured)
+        return ClockWork(terms.work.core_seconds_per_clock, WorkSource.SAID, here, measured)
     if measured is not None:
         return ClockWork(measured.core_seconds, WorkSource.MEASURED, here, measured)
     if estimate is not None:
         return ClockWork(estimate, WorkSource.ESTIMATED, here)
-    return ClockWork(terms.core_seconds_per_clock, WorkSource.ASSUMED)
+    return ClockWork(terms.work.core_seconds_per_clock, WorkSource.ASSUMED)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -160,10 +160,10 @@ def _cache_key(spec: JobSpec) -> str | None:
     if not default_root().exists():
         return None
     try:
-        stats = dict(_file_stats(spec.data))
+        stats = _file_stats(spec.data)
     except OSError:  # it is going away: its reader reports that
         return None
-    newest_ns = max((stat[1] for stat in stats.values() if stat), default=None)
+    newest_ns = max([stat[1] for stat in stats.values() if stat], default=None)
     if newest_ns is None or wall_clock() * 1e9 - newest_ns < _SETTLED_NS:
         return None
     place = spec.app.rpartition(":")[0]
@@ -181,24 +181,26 @@ def _cache_key(spec: JobSpec) -> str | None:
     )
 
 
-def _file_stats(location: str) -> Iterator[tuple[str, tuple[int, ...] | None]]:
-    """Yields the local files of an input and its vocabularies, each with its size, times and inode."""
+def _file_stats(location: str) -> dict[str, tuple[int, ...] | None]:
+    """Returns the local files of an input and its vocabularies, each with its size, times and inode."""
     from agileml.data.fingerprints import stat_of
     from agileml.data.sources import find_files, is_local, vocabulary_of
 
     if "://" in location:
-        return  # checking a remote store would take longer than it saves
+        return {}  # checking a remote store would take longer than it saves
     if os.path.isfile(location):
         files = [os.path.abspath(location)]  # the usual case, without loading anything
     else:
         filesystem, files = find_files(location)
         if not is_local(filesystem):
-            return
+            return {}
+    found: dict[str, tuple[int, ...] | None] = {}
     for file in files:
-        yield file, stat_of(file)
+        found[file] = stat_of(file)
         vocabulary = vocabulary_of(file)
         if vocabulary is not None:
-            yield vocabulary, stat_of(vocabulary) if os.path.exists(vocabulary) else None
+            found[vocabulary] = stat_of(vocabulary) if os.path.exists(vocabulary) else None
+    return found
 
 
 def _load_cached(folder: Path, key: str) -> InputSize | None:

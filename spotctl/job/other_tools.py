@@ -140,7 +140,7 @@ def refuse_foreign(document: Document, root: Section) -> None:
         return
     written = dict(_list_keys(root))
     for tool in _TOOLS:
-        marks = tool.marks & written.keys() | tool.marks & set(root.key_names)
+        marks = tool.marks & written.keys() | tool.marks & root.entries.keys()
         if marks:
             document.refuse(None, _translate_keys(tool, written))
 
@@ -166,7 +166,7 @@ def _translate_key(tool: Tool, key: str, node: yaml.Node) -> str:
 
 def _list_keys(root: Section) -> Iterator[tuple[str, yaml.Node]]:
     """Yields all keys of the outermost mapping, and those below the mappings that other tools nest in."""
-    for key in root.key_names:
+    for key in root.entries:
         node = root.node(key)
         below = key in ("resources", "containerProperties") and isinstance(node, yaml.MappingNode)
         if not below:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from bidbrain.model import Limits, ScalingModel
 from bidbrain.strategies.recovery import Checkpointing
@@ -24,13 +24,17 @@ from spotctl.control.run_spec import (
     EgressTariff,
     MarketOption,
     MovableCheckpoint,
+    Objective,
+    Origin,
+    RecoveryTerms,
     RunSpec,
     StopCondition,
+    WorkTerms,
 )
 from spotctl.errors import JobError, UsageError
+from spotctl.job.price_sources import BUNDLED, TraceFiles, open_source, report_errors
 from spotctl.job.spec import NEED_DEADLINE, JobSpec
 from spotctl.job.start_moment import DAY_S, HISTORY_S, start_like_now
-from spotctl.records.trace_cache import read_bundled_once, read_trace_once
 
 HISTORY_BEFORE_START_S: Final = 30 * DAY_S
 """Default start of a backtest: after this many seconds of history (decision 7)."""
@@ -40,7 +44,7 @@ DEFAULT_CORE_SECONDS_PER_CLOCK: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PriceOptions:
-    """Says where prices come from, as given on the command line. ``trace`` None: the bundled market."""
+    """Says what the command line does about prices. ``trace`` None: those that the job file names."""
 
     trace: Path | None = None
     markets: tuple[str, ...] = ()
@@ -52,18 +56,24 @@ class PriceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedJob:
+class RunInputs:
     """Holds all that a world needs. ``trace`` has the future too: only providers may read all of it."""
 
     terms: RunSpec
     trace: PriceHistory
-    recording: Recording
     capacity: Observations
     """When each market had capacity; includes the future, like ``trace``."""
 
-    def with_run_name(self, run: str) -> ResolvedJob:
+    def with_run_name(self, run: str) -> Self:
         """Returns the same for a run that got its name only now."""
-        return replace(self, terms=replace(self.terms, run=run))
+        return replace(self, terms=replace(self.terms, origin=replace(self.terms.origin, run=run)))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJob(RunInputs):
+    """Holds the inputs of a new run, and how much of its prices' source could be used."""
+
+    recording: Recording
 
 
 def resolve_job(
@@ -87,54 +97,57 @@ def resolve_job(
     tradable = _market_options(recording, start, catalogue, label)
     by_cloud = _rules_by_cloud(options, recording)
     rules = combine_rules([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
-    tradable = tuple(
-        t if by_cloud[t.market.cloud] == rules else replace(t, rules=by_cloud[t.market.cloud])
-        for t in tradable
-    )
+    own_rules = {cloud: found for cloud, found in by_cloud.items() if found != rules}
+    if own_rules:
+        tradable = tuple(replace(t, rules=own_rules.get(t.market.cloud)) for t in tradable)
     tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpointing_of(spec)
     terms = RunSpec(
         job=spec.name,
-        run=run,
-        seed=seed,
+        origin=Origin(run=run, seed=seed, prices=label),
         start=start,
         rules=rules,
         reliable=_reliable_option(spec, tradable, start, catalogue),
         reliable_count=0 if spec.reliable is None else spec.reliable.instances,
         spot=tradable,
         limits=Limits(spec.spot.max_instances, spec.spot.max_per_allocation),
-        scaling=ScalingModel(
-            spec.scaling.phi,
-            spec.scaling.sigma,
-            spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
-            spec.scaling.stage2_above,
-            spec.scaling.stage3_above,
+        work=WorkTerms(
+            scaling=ScalingModel(
+                spec.scaling.phi,
+                spec.scaling.sigma,
+                spec.scaling.lambda_ if checkpoints is None else _lost_to_an_eviction(spec, checkpoints),
+                spec.scaling.stage2_above,
+                spec.scaling.stage3_above,
+            ),
+            stop=StopCondition(
+                spec.stop.clocks,
+                spec.stop.seconds,
+                spec.stop.converged.delta if spec.stop.converged is not None else None,
+            ),
+            core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
+            measure=spec.scaling.measure,
+            modelled_speeds=spec.local.speeds,
         ),
-        stop=StopCondition(
-            spec.stop.clocks,
-            spec.stop.seconds,
-            spec.stop.converged.delta if spec.stop.converged is not None else None,
-        ),
-        core_seconds_per_clock=_core_seconds_per_clock(spec, tradable, catalogue),
-        prices=label,
         engine=spec.engine,
-        deadline_s=spec.objective.deadline,
-        budget=spec.objective.budget,
-        drain=spec.drain,
+        objective=Objective(
+            deadline_s=spec.objective.deadline,
+            budget=spec.objective.budget,
+            drain=spec.drain,
+            strategy=spec.objective.strategy,
+        ),
         start_s=spec.local.boot,
-        measure=spec.scaling.measure,
-        strategy=spec.objective.strategy,
-        checkpoints=checkpoints,
-        saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
-        keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
-        luggage=_movable_checkpoint(spec, tradable),
-        modelled_speeds=spec.local.speeds,
-        keeps=None
-        if spec.checkpoint is None
-        else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
+        recovery=RecoveryTerms(
+            checkpoints=checkpoints,
+            saves_on_warning=spec.command is None or spec.command.checkpoint.on_warning,
+            keeps_nothing=spec.command is not None and spec.command.checkpoint.keeps is False,
+            luggage=_movable_checkpoint(spec, tradable),
+            keeps=None
+            if spec.checkpoint is None
+            else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
+        ),
     )
-    trace = recording.history.select(t.market for t in tradable)
-    return ResolvedJob(terms, trace, recording, _read_capacity(options, tradable))
+    trace = recording.history.select([t.market for t in tradable])
+    return ResolvedJob(terms, trace, _read_capacity(options, tradable), recording)
 
 
 def _checkpointing_of(spec: JobSpec) -> Checkpointing | None:
@@ -230,15 +243,13 @@ def _amount_of(spec: JobSpec) -> str:
 
 
 def _read_recording(spec: JobSpec, options: PriceOptions, catalogue: Catalogue) -> Recording:
+    source = open_source(spec.prices or BUNDLED) if options.trace is None else TraceFiles((options.trace,))
     wanted = MarketFilter(spec, options.markets, catalogue)
-    try:
-        if options.trace is None:
-            return read_bundled_once(wanted)
-        return read_trace_once(options.trace, wanted)
-    except NoSuchMarket as error:
-        raise wanted.explain_refusal(error) from error
-    except TraceError as error:
-        raise UsageError(str(error)) from error
+    with report_errors():
+        try:
+            return source.read_prices(wanted)
+        except NoSuchMarket as error:
+            raise wanted.explain_refusal(error) from error
 
 
 def _read_capacity(options: PriceOptions, tradable: Iterable[MarketOption]) -> Observations:
@@ -273,11 +284,11 @@ class MarketFilter:
             return market.instance_type in self.named or str(market) in self.named
         spot = self.spec.spot
         return (
-            _is_allowed(spot.clouds, market.cloud)
-            and _is_allowed(spot.regions, market.region)
-            and _is_allowed(spot.zones, market.zone)
-            and _is_allowed(spot.instance_types, market.instance_type)
-            and self._large_enough(market)
+            (not spot.clouds or market.cloud in spot.clouds)
+            and (not spot.regions or market.region in spot.regions)
+            and (not spot.zones or market.zone in spot.zones)
+            and (not spot.instance_types or market.instance_type in spot.instance_types)
+            and ((spot.cpus is None and spot.memory_gib is None) or self._large_enough(market))
         )
 
     def explain_refusal(self, error: NoSuchMarket) -> UsageError:
@@ -296,14 +307,9 @@ class MarketFilter:
         spot = self.spec.spot
         found = self.catalogue.instance_type(market.cloud, market.instance_type)
         if found is None:
-            return spot.cpus is None and spot.memory_gib is None
+            return False
         enough_cpus = spot.cpus is None or spot.cpus.admits(found.vcpus)
         return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
-
-
-def _is_allowed(allowed: Iterable[str], value: str) -> bool:
-    allowed = tuple(allowed)
-    return not allowed or value in allowed
 
 
 def _choose_start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:

@@ -278,6 +278,8 @@ class JobSpec:
     """For ``engine: agileml``: whether the model is scored once the run is over."""
     columns: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     """The columns of the data that the file names, by the application's names; ``others`` has a list."""
+    prices: str | None = None
+    """A name of ``spotctl.job.price_sources``, or an absolute path; None: the file does not say."""
 
     @property
     def keeps_checkpoints(self) -> bool | None:

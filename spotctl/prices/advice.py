@@ -19,8 +19,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.model.units import Instant
 from spotctl.job.spec import Amount
 from spotctl.prices.estimates import Basis
-from spotctl.prices.location import STALE_AFTER_S, STALE_CAPACITY_S
-from spotctl.prices.market_table import MarketRow, MarketTable
+from spotctl.prices.market_table import STALE_AFTER_S, STALE_CAPACITY_S, MarketRow, MarketTable
 
 Mask = npt.NDArray[np.bool_]
 

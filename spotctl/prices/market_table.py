@@ -19,12 +19,19 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
 _VERSION: Final = 4
 _KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
+
+_DAY_S: Final = 86400
+STALE_AFTER_S: Final = {Semantics.EVENT_STREAM: _DAY_S, Semantics.POLLED: 8 * _DAY_S}
+"""Seconds; AWS repeats a price about daily; polled logs are mostly weekly, and late by a day now and then."""
+STALE_CAPACITY_S: Final = 14 * _DAY_S
+"""Seconds; observations of a market's capacity fade over two weeks: older ones say little about today."""
 
 
 @dataclass(frozen=True, slots=True)

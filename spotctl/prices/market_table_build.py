@@ -24,6 +24,7 @@ from pricing_data.model.rules import default_rules
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from pricing_data.snapshots import bundled_market
 from pricing_data.store.store import PriceStore
+from spotctl.job.price_sources import prices_root
 from spotctl.prices.capacity_estimates import CapacityEstimates
 from spotctl.prices.estimates import (
     Basis,
@@ -33,7 +34,6 @@ from spotctl.prices.estimates import (
     from_rate,
     unknown_estimate,
 )
-from spotctl.prices.location import prices_root
 from spotctl.prices.market_table import MarketRow, MarketTable
 from spotctl.prices.published_rates import AVERAGED_S, PublishedRates
 from spotctl.prices.quotes import Quote, list_quotes

@@ -27,7 +27,7 @@ from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store.queries import MarketSummary
 from pricing_data.store.store import PriceStore
 from spotctl.errors import UsageError
-from spotctl.prices.location import is_stale
+from spotctl.prices.market_table import STALE_AFTER_S
 
 GONE: Final = "no longer listed"
 _SAYS_NOTHING_OF_NOW: Final = (Flaw.CONFLICT, Flaw.FUTURE, Flaw.PREHISTORIC)
@@ -59,7 +59,8 @@ class Quote:
         return max(now - self.observed, 0)
 
     def is_stale(self, now: Instant) -> bool:
-        return is_stale(self.semantics, self.age_s(now))
+        """Tells whether the price was last seen too long ago to rely on."""
+        return self.age_s(now) > STALE_AFTER_S[self.semantics]
 
 
 def list_quotes(store: PriceStore) -> tuple[Quote, ...]:

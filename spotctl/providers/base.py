@@ -99,7 +99,20 @@ def answer_at_once(order: Order, request: Callable[[Order], tuple[str, ...]]) ->
         return OrderAnswer(order.token, refusal=error)
 
 
-class Provider(Protocol):
+class MachineList(Protocol):
+    """Lists the machines of a run and ends them, which is all that is left to do once nobody drives it."""
+
+    def describe(self) -> tuple[Report, ...]: ...
+
+    def terminate(self, instances: Sequence[str]) -> None: ...
+
+
+def live_instances(machines: MachineList) -> tuple[str, ...]:
+    """Returns the instances that have not ended."""
+    return tuple(r.instance for r in machines.describe() if r.standing is not InstanceStatus.ENDED)
+
+
+class Provider(MachineList, Protocol):
     """Supplies machines; see the module's contract."""
 
     def offerings(self) -> tuple[Offering, ...]: ...
@@ -109,10 +122,6 @@ class Provider(Protocol):
     def answers(self) -> tuple[OrderAnswer, ...]:
         """Returns answers that were not returned before, in the order in which they came."""
         ...
-
-    def describe(self) -> tuple[Report, ...]: ...
-
-    def terminate(self, instances: Sequence[str]) -> None: ...
 
     def notices(self) -> tuple[Notice, ...]: ...
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
 from agileml.node.tier import Tier
 from pricing_data.model.units import Instant
+from spotctl.errors import InstanceNotFound
 from spotctl.providers.base import (
     InstanceStatus,
     Notice,
@@ -22,6 +25,45 @@ from spotctl.providers.base import (
     answer_at_once,
 )
 from spotctl.providers.simulated import SimulatedProvider
+
+
+class LeftMachines:
+    """Lists and ends the machines that a run has on this computer, without a market: nobody drives the run.
+
+    ``folder``: the run's training folder, which serves as the tags that a cloud would keep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = JobFolder(folder.resolve())
+        self._host = LocalHost(folder)
+
+    def describe(self) -> tuple[Report, ...]:
+        alive = frozenset(self._host.alive_machines() if self._started() else ())
+        return tuple(
+            Report(
+                name,
+                name.rpartition("-")[0],
+                InstanceStatus.RUNNING if name in alive else InstanceStatus.ENDED,
+            )
+            for name in self._started()
+        )
+
+    def terminate(self, instances: Sequence[str]) -> None:
+        """Ends machines, and removes the job's sockets once none is left. Raises TimeoutError last, where one
+        survives.
+        """
+        known = frozenset(self._started())
+        try:
+            self._host.kill_each([name for name in instances if name in known])
+        finally:
+            if known and not self._host.alive_machines():
+                self._folder.remove_sockets()
+        if unknown := [name for name in instances if name not in known]:
+            raise InstanceNotFound(f"{', '.join(unknown)}: no such machine was ever started")
+
+    def _started(self) -> tuple[str, ...]:
+        folder = self._folder.path / "machines"
+        return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
 
 
 class LocalProvider:

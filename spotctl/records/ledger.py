@@ -20,7 +20,7 @@ from spotctl.errors import LedgerError
 from spotctl.records.codec import CodecError, decode_entry, encode_entry
 from spotctl.timesource import wall_clock
 
-_VERSION: Final = 2
+_VERSION: Final = 4
 """Counts up whenever what entries, terms or settings hold changes: no version reads another one's records."""
 _SCHEMA: Final = f"""
 PRAGMA user_version = {_VERSION};

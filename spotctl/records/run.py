@@ -3,7 +3,7 @@
 ROOT/jobs/NAME/lock              held by the process that runs the job: never two at once
 ROOT/jobs/NAME/RUN/ledger.db     the record
 ROOT/jobs/NAME/RUN/summary.json  of a run that ended: what ``status`` and ``report`` show (``run_history.py``)
-ROOT/jobs/NAME/RUN/history.npz   prices and capacity known before the start, as decisions saw them
+ROOT/jobs/NAME/RUN/prices.npz    prices and capacity of the run's markets, as its source had them at the start
 ROOT/jobs/NAME/RUN/training/     the elastic trainer's folder; machines/ in it has locks and logs
 
 Code that only looks for runs, or whether they go on, imports nothing heavy here.
@@ -164,40 +164,41 @@ class Run:
         JobFolder(self.training_folder).remove_sockets()  # sockets are not below the run's folder
         shutil.rmtree(self.folder)
 
-    def save_history(self, history: PriceHistory, capacity: Observations | None = None) -> None:
-        """Saves what decisions knew before the start, so that the run can be resumed and checked.
+    def save_prices(self, trace: PriceHistory, capacity: Observations | None = None) -> None:
+        """Saves what the run's market does from first to last, so that the run can be resumed and checked.
 
-        It is durable on return: the record that needs it begins afterwards.
+        It is durable on return: the record that needs it begins afterwards. Decisions see no more of it than
+        ``as_of`` their moment.
         """
         import numpy as np
 
         from spotctl.records.ledger import sync_folder
 
         arrays: dict[str, np.ndarray] = {}
-        for market in history.markets:
-            series = history.series(market)
+        for market in trace.markets:
+            series = trace.series(market)
             key = _market_key(market)
             arrays[f"{key}/times"], arrays[f"{key}/prices"] = series.times, series.prices
         spells_of = {} if capacity is None else {m: capacity.spells(m) for m in capacity.markets}
         for market, spells in spells_of.items():
             arrays[f"{_market_key(market)}/spells"] = np.stack([spells.begins, spells.ends, spells.lost])
-        partial = self.folder / "history.partial.npz"
+        partial = self.folder / "prices.partial.npz"
         with partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        partial.rename(self.folder / "history.npz")
+        partial.rename(self.folder / "prices.npz")
         sync_folder(self.folder)
 
-    def load_history(self) -> PriceHistory:
-        """Loads prices before the start. Raises LedgerError where they cannot be read."""
+    def load_prices(self) -> PriceHistory:
+        """Loads the run's prices. Raises LedgerError where they cannot be read."""
         from pricing_data.model.market import PriceHistory, Series
 
         found = self._load_arrays("times", "prices")
         return PriceHistory.from_series({market: Series(*columns) for market, columns in found.items()})
 
     def load_capacity(self) -> Observations:
-        """Loads observations of capacity before the start. Raises LedgerError where they cannot be read."""
+        """Loads when the run's markets had capacity. Raises LedgerError where they cannot be read."""
         from pricing_data.model.capacity_spells import Observations, Spells
 
         found = self._load_arrays("spells")
@@ -210,7 +211,7 @@ class Run:
 
         from pricing_data.model.market import Market
 
-        path = self.folder / "history.npz"
+        path = self.folder / "prices.npz"
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 keys = {name.rpartition("/")[0] for name in arrays.files if name.endswith(f"/{names[0]}")}

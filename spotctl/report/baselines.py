@@ -67,9 +67,9 @@ def run_baselines(state: State) -> Baselines | None:
         return None
     speeds = state.machine_speeds()
     scaling = (
-        terms.scaling
+        terms.work.scaling
         if state.trusted_measurements is None
-        else state.trusted_measurements.fit_scaling(terms.scaling)
+        else state.trusted_measurements.fit_scaling(terms.work.scaling)
     )
     machines = max(1.0, sum(state.training.worked.values()) / lasted)
     alone = sum(seconds * speeds[kind] for kind, seconds in state.training.worked.items())
@@ -97,7 +97,7 @@ def find_baselines(
     """
     types = _machine_types(terms, speeds, whole=whole)
     work = Workload(core_seconds, scaling, terms.start_s, terms.most_machines)
-    deadline_s = math.inf if terms.deadline_s is None else float(terms.deadline_s)
+    deadline_s = math.inf if terms.objective.deadline_s is None else float(terms.objective.deadline_s)
     in_time = cheapest_rental(types, work, deadline_s)
     cheapest = cheapest_rental(types, work) if in_time is None else in_time
     if cheapest is None:

@@ -58,15 +58,15 @@ def final_object(
     return {
         "schema": SCHEMA,
         "job": state.terms.job,
-        "run": state.terms.run,
+        "run": state.terms.origin.run,
         "state": closed.outcome.value,
         "why": closed.why,
         "died_of": died_of if closed.outcome is RunOutcome.FAILED else None,
         "exit_code": closed.exit_code,
-        "prices": state.terms.prices,
+        "prices": state.terms.origin.prices,
         "money": MONEY,
         "rules": state.terms.rules.name,
-        "seed": state.terms.seed,
+        "seed": state.terms.origin.seed,
         "started": format_instant(state.terms.start),
         "ended": format_instant(ended),
         "ended_at_latest": state.end_time_unknown,
@@ -169,7 +169,7 @@ def _rental_document(found: Baselines, name: str, money: RunAccount | None) -> d
 
 def expectation_document(state: State) -> dict[str, Any] | None:
     """Returns the launch plan's forecast, beside which the outcome is shown."""
-    plan = state.terms.expected
+    plan = state.terms.origin.expected
     if plan is None:
         return None
     return {
@@ -183,7 +183,7 @@ def expectation_document(state: State) -> dict[str, Any] | None:
 
 def _measured_document(state: State, measured: MeasuredScaling) -> dict[str, Any]:
     """Returns what the job's progress showed; speeds are nominal core-seconds per second of one machine."""
-    found, nominal = measured.fit_scaling(state.terms.scaling), dict(measured.speeds.nominal)
+    found, nominal = measured.fit_scaling(state.terms.work.scaling), dict(measured.speeds.nominal)
     tradables = (*state.terms.spot, state.terms.reliable)
     cores = {t.market.instance_type: t.cores for t in tradables}
     return {

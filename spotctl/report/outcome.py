@@ -23,7 +23,7 @@ def took_s(state: State) -> int:
 
 def why_it_differs(state: State, money: RunAccount) -> list[str]:
     """Returns what made cost or finish differ from the plan, in plain words; empty where they hardly do."""
-    plan = state.terms.expected
+    plan = state.terms.origin.expected
     if plan is None:
         return []
     share = _relative_gap(money.spending.total, plan.cost), _relative_gap(took_s(state), plan.seconds)

@@ -26,14 +26,14 @@ def status_document(
     money = build_account(state)
     return {
         "job": state.terms.job,
-        "run": state.terms.run,
+        "run": state.terms.origin.run,
         "state": standing,
         "exit_code": None if state.ending.closed is None else state.ending.closed.exit_code,
         "died_of": died_of,
         "as_of": format_instant(state.now),
         "stage": state.training.stage,
         "clock": state.training.clock,
-        "clocks": state.terms.stop.clocks,
+        "clocks": state.terms.work.stop.clocks,
         "resumed_from": state.recovery.resumed_from,
         "checkpoint": checkpoint_document(state),
         "objective": state.training.objective,
@@ -67,7 +67,7 @@ def progress_unit(terms: RunSpec) -> str:
 
 def describe_progress(state: State) -> str:
     """Returns "clock 3 of 40"; for a command "step 3 of 40"."""
-    total = state.terms.stop.clocks
+    total = state.terms.work.stop.clocks
     return f"{progress_unit(state.terms)} {state.training.clock}" + ("" if total is None else f" of {total}")
 
 

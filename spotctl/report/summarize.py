@@ -22,7 +22,7 @@ def summarize(state: State, began: float, status: Mapping[str, Any]) -> RunSumma
     found = money.baselines
     return RunSummary(
         job=state.terms.job,
-        run=state.terms.run,
+        run=state.terms.origin.run,
         began=began,
         outcome=None if state.ending.closed is None else state.ending.closed.outcome.value,
         markets=tuple(_sum_by_market(state, money.bills)),

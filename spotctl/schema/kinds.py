@@ -65,18 +65,15 @@ class Readable(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class ValueKind(Generic[T]):
-    """Defines what a value may be. ``reader`` turns a node into the value, or raises Mismatch.
+    """Defines what a value may be. ``read`` turns a node into the value, or raises Mismatch.
 
     ``show`` writes a value as a file would.
     """
 
-    reader: Callable[[yaml.Node, Place], T]
+    read: Callable[[yaml.Node, Place], T]
     schema: JsonSchema
     expected: str = ""
     show: Callable[[T], Any] = lambda value: value
-
-    def read(self, node: yaml.Node, place: Place) -> T:
-        return self.reader(node, place)
 
 
 class Unfit(Exception):

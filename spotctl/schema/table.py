@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import yaml
@@ -80,14 +82,22 @@ class KeyTable(Generic[T]):
 
     def read_section(self, section: Section) -> T:
         """Reads the values of a mapping, reports keys that it cannot have, and makes its value."""
-        for name in section.key_names:
-            if name in self.refused:
-                section.reject(name, self.refused[name])
-        values = {key.field or key.name: section.get(key) for key in self.keys}
-        if self.any_of and not any(key.name in section for key in self.keys):
+        written, values = section.entries, dict[str, Any]()
+        for name in written.keys() & self.refused.keys():
+            section.reject(name, self.refused[name])
+        for key in self.keys:
+            # Most keys of a file are absent, and mean their defaults: those are not asked for.
+            asked = key.name in written or key.needs or key.default is FROM_EMPTY
+            values[key.field or key.name] = section.get(key) if asked else key.default
+        if self.any_of and written.keys().isdisjoint(self._names):
             section.report_empty(self.any_of)
-        section.report_unknown([key.name for key in self.keys])
+        if not written.keys() <= self._names:
+            section.report_unknown([key.name for key in self.keys])
         return self.make(section, values)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(map(attrgetter("name"), self.keys))
 
     @property
     def schema(self) -> JsonSchema:
@@ -112,51 +122,48 @@ class Section:
         self._silent = silent
         self._mark = node.start_mark if node else None
         self._rejected: set[str] = set()
-        self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        self.entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        """The keys as written, each with its nodes."""
         for key, value in node.value if node else ():
-            self._add_entry(key, value)
+            if isinstance(key, yaml.ScalarNode) and key.value not in self.entries:
+                self.entries[key.value] = (key, value)
+            else:
+                self._report_key(key)
 
-    def _add_entry(self, key: yaml.Node, value: yaml.Node) -> None:
-        if not isinstance(key, yaml.ScalarNode):
-            message = f"found {describe_node(key)} as a key, expected a word"
-            self._document.report_problem(key.start_mark, self._path, message)
-        elif key.value in self._entries:
-            first = self._entries[key.value][0].start_mark.line + 1
+    def _report_key(self, key: yaml.Node) -> None:
+        if isinstance(key, yaml.ScalarNode):
+            first = self.entries[key.value][0].start_mark.line + 1
             message = f"found a second time, expected once (first in line {first})"
             self._document.report_problem(key.start_mark, self._place_of(key.value).path, message)
         else:
-            self._entries[key.value] = (key, value)
+            message = f"found {describe_node(key)} as a key, expected a word"
+            self._document.report_problem(key.start_mark, self._path, message)
 
     def _place_of(self, key: str) -> Place:
         return Place(self._document, f"{self._path}.{key}" if self._path else key)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._entries
+        return key in self.entries
 
     @property
     def document(self) -> Document:
         """Returns the file that the mapping is part of."""
         return self._document
 
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """Returns the keys as written."""
-        return tuple(self._entries)
-
     def node(self, key: str) -> yaml.Node:
         """Returns the node below ``key``, which has to be there, as it was written."""
-        return self._entries[key][1]
+        return self.entries[key][1]
 
     def word_at(self, key: str) -> str:
         """Returns the word below ``key`` as written; an empty one where there is none."""
-        node = self._entries[key][1] if key in self._entries else None
+        node = self.entries[key][1] if key in self.entries else None
         return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
     def get(self, key: Key) -> Any:
         """Returns the value of ``key``, or its default where it is absent, or wrong (which is reported)."""
-        place = self._place_of(key.name)
-        if key.name in self._entries:
-            node = self._entries[key.name][1]
+        place = Place(self._document, f"{self._path}.{key.name}" if self._path else key.name)
+        if key.name in self.entries:
+            node = self.entries[key.name][1]
             try:
                 return key.kind.read(node, place)
             except Mismatch as mismatch:
@@ -164,14 +171,14 @@ class Section:
         elif key.needs:
             self._report_missing(place.path, key.needs)
         if key.default is FROM_EMPTY and isinstance(key.kind, KeyTable):
-            silent = self._silent or bool(key.needs) or key.name in self._entries
+            silent = self._silent or bool(key.needs) or key.name in self.entries
             return key.kind.read_section(Section(place, None, silent=silent))
         return key.default
 
     def reject(self, key: str, message: str) -> None:
         """Reports a key that is known but cannot be there, or cannot have its value, beside the others."""
         self._rejected.add(key)
-        mark = self._entries[key][1].start_mark if key in self._entries else self._mark
+        mark = self.entries[key][1].start_mark if key in self.entries else self._mark
         self._document.report_problem(mark, self._place_of(key).path, message)
 
     def report_empty(self, expected: str) -> None:
@@ -185,10 +192,10 @@ class Section:
     def report_unknown(self, known: list[str]) -> None:
         """Reports the keys that are neither ``known`` nor rejected already, with the nearest known one."""
         listed = ", ".join(sorted(known))
-        for name in self._entries.keys() - set(known) - self._rejected:
+        for name in self.entries.keys() - set(known) - self._rejected:
             message = f"unknown key, expected one of {listed}{suggest_nearest(name, known)}"
             self._document.report_problem(
-                self._entries[name][0].start_mark, self._place_of(name).path, message
+                self.entries[name][0].start_mark, self._place_of(name).path, message
             )
 
 
@@ -197,7 +204,7 @@ def mapping_of(kind: Readable[T], pattern: str, expected: str) -> ValueKind[dict
 
     def read(node: yaml.Node, place: Place) -> dict[str, T]:
         def take(section: Section, values: Values) -> dict[str, T]:
-            for name in section.key_names:
+            for name in section.entries:
                 if re.fullmatch(pattern, name) is None:
                     section.reject(name, f"found the key {name!r}, expected {expected}")
             return {name: value for name, value in values.items() if value is not None}

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from agileml.node.agent import process_tree
+from spotctl.errors import LedgerError
 from spotctl.job.model_size import memory_of_computer
-from spotctl.records.run import RunStore
+from spotctl.records.run import Run, RunStore
 from spotctl.session.orphans import find_orphans
 from spotctl.timesource import wall_clock
 
@@ -174,7 +175,7 @@ def _check_open_files() -> CheckResult:
 def _check_clock(root: Path) -> CheckResult:
     """Checks that the clock can be right: run names come from it, and the lengths of bills."""
     now = wall_clock()
-    newest = max((path.stat().st_mtime for path in root.glob("jobs/*/*/ledger.db")), default=0.0)
+    newest = max((_last_recorded(run) for run in RunStore(root).list_runs()), default=0.0)
     if now < _WRITTEN:
         return CheckResult(
             "clock", Verdict.FAIL, "it shows a time before 2025", "set the clock (timedatectl)"
@@ -185,6 +186,21 @@ def _check_clock(root: Path) -> CheckResult:
             "clock", Verdict.NOTE, found, "the clock was set back; runs keep their order all the same"
         )
     return CheckResult("clock", Verdict.OK, "plausible, and after the newest record")
+
+
+def _last_recorded(run: Run) -> float:
+    """Returns the wall clock of the run's last entry; 0 where its record cannot be read."""
+    try:
+        ledger = run.open_ledger()
+    except LedgerError:
+        return 0.0
+    try:
+        last = ledger.last_entry_times()
+    except LedgerError:
+        return 0.0
+    finally:
+        ledger.close()
+    return 0.0 if last is None else last[1]
 
 
 def _check_machines(root: Path) -> CheckResult:

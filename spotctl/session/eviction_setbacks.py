@@ -56,10 +56,10 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
         return None
     # Without a bid nothing is evicted. The bound keeps the logarithm finite at beta = 1.
     hazard = 0.0 if chosen.bid_delta is None else -math.log(max(1 - chosen.beta, 1e-9)) / HOUR_S
-    begins_s = terms.scaling.sigma_s + terms.checkpointing.restart_s
+    begins_s = terms.work.scaling.sigma_s + terms.checkpointing.restart_s
     life_s = 1 / hazard if hazard > 0 else math.inf
     plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
-    if terms.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
+    if terms.work.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
         return plain
     run_s = ahead.work / terms.market_option(chosen.market).nu
     # Beyond exp(700) floats overflow; such a program would never end anyway.

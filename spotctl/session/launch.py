@@ -165,13 +165,14 @@ def _take_machines(run: Run, because: Exception) -> None:
 
     Raises SpotctlError to report it; returns where another process runs the job and owns the machines.
     """
-    from agileml.node.hosts.local import LocalHost  # processes, only where they are wanted
+    from spotctl.providers.base import live_instances
+    from spotctl.providers.local import LeftMachines  # processes, only where they are wanted
 
     told = because if isinstance(because, SpotctlError | OSError) else repr(because)
     try:
         with RunStore(run.folder.parents[2]).lock_job(run.name):
-            if run.machines_folder.is_dir():
-                LocalHost(run.training_folder).kill_all()
+            machines = LeftMachines(run.training_folder)
+            machines.terminate(live_instances(machines))
     except JobLocked:
         return
     except OSError as error:
@@ -230,7 +231,10 @@ def _begin_run(
     runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
     plan = plan or plan_launch(settings)
-    resolved = replace(plan.resolved, terms=replace(plan.terms, expected=expectation_of(plan)))
+    resolved = replace(
+        plan.resolved,
+        terms=replace(plan.terms, origin=replace(plan.terms.origin, expected=expectation_of(plan))),
+    )
     opened = begin_run(runs, settings, resolved, observer)
     try:
         interrupts = Interrupts(opened.ledger, observer, opened.run)
@@ -258,7 +262,7 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
             opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
         ledger.put_note(background.NOTE, "")
-        observer.on_start(run, opened.resolved.recording)
+        observer.on_start(run, opened.state.terms.origin.prices)
         # A run that is asked to end needs no input, and cutting it may take long.
         if not interrupts.stop_asked:
             opened.prepare()

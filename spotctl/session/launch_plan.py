@@ -84,13 +84,15 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
     # A resumed run keeps the work of a clock that its record names.
     if not check and (begun := _unfinished_run(settings)) is not None:
-        clock_work = ClockWork(begun.fold_state().terms.core_seconds_per_clock, WorkSource.RECORDED)
-    terms = replace(resolved.terms, core_seconds_per_clock=clock_work.core_seconds)
+        clock_work = ClockWork(begun.fold_state().terms.work.core_seconds_per_clock, WorkSource.RECORDED)
+    terms = replace(
+        resolved.terms, work=replace(resolved.terms.work, core_seconds_per_clock=clock_work.core_seconds)
+    )
     resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
-    stop, decide = resolved.terms.stop, build_strategy(state).decide
+    stop, decide = resolved.terms.work.stop, build_strategy(state).decide
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
-    work = clocks * resolved.terms.core_seconds_per_clock
+    work = clocks * resolved.terms.work.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
     seen = build_observation(state)
     tier = place_reliable(state) if resolved.terms.reliable_count else None
@@ -150,15 +152,15 @@ def _plan_baselines(terms: RunSpec, state: State, ahead: CostForecast) -> Baseli
     """
     if not isfinite(ahead.expected_s):
         return None
-    took_s = terms.start_s + terms.scaling.sigma_s + ahead.expected_s
-    speeds, whole = state.machine_speeds(), terms.stop.is_bounded
-    return find_baselines(terms, speeds, terms.scaling, ahead.work, took_s, whole=whole)
+    took_s = terms.start_s + terms.work.scaling.sigma_s + ahead.expected_s
+    speeds, whole = state.machine_speeds(), terms.work.stop.is_bounded
+    return find_baselines(terms, speeds, terms.work.scaling, ahead.work, took_s, whole=whole)
 
 
 def expectation_of(plan: JobPlan) -> Expectation | None:
     """Returns what is recorded of a plan; None where it does not cover the whole job."""
     ahead, terms = plan.ahead, plan.terms
-    if not (terms.stop.is_bounded and isfinite(ahead.expected_s) and isfinite(ahead.expected_cost)):
+    if not (terms.work.stop.is_bounded and isfinite(ahead.expected_s) and isfinite(ahead.expected_cost)):
         return None
     machines = terms.reliable_count + sum(d.count for d in ahead.decisions if d.action is Action.ACQUIRE)
     took_s = Seconds(float(terms.start_s) + ahead.expected_s)

@@ -6,17 +6,16 @@ the world and closes both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
 from spotctl.control.drive import fold_entries, start_run, unexecuted_commands
 from spotctl.control.evolve import initial_state as begin_state
 from spotctl.control.state import State
 from spotctl.errors import LedgerError
 from spotctl.job.choices import WorldKind
-from spotctl.job.resolve import ResolvedJob, resolve_job
+from spotctl.job.resolve import RunInputs
 from spotctl.job.settings import Settings
 from spotctl.records.run import Run, RunStore, replay_runs
 from spotctl.timesource import TimeSource, wall_clock
@@ -30,7 +29,9 @@ if TYPE_CHECKING:  # a plan opens nothing: it needs neither records nor worlds
 class RunObserver(Protocol):
     """Watches a run."""
 
-    def on_start(self, run: Run, recording: Recording) -> None: ...
+    def on_start(self, run: Run, prices: str) -> None:
+        """Notes that a run begins or goes on, at prices of that name."""
+        ...
 
     def on_entry(self, state: State, entry: e.Entry) -> None: ...
 
@@ -42,7 +43,7 @@ class RecordedRun:
     run: Run
     ledger: Ledger
     settings: Settings
-    resolved: ResolvedJob
+    inputs: RunInputs
     state: State
     entries: tuple[e.Entry, ...] = ()
     """What the ledger held when it was opened again; empty for a new one."""
@@ -52,17 +53,17 @@ class RecordedRun:
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import replay_world
 
-            return replay_world(self.resolved, asks, time)
+            return replay_world(self.inputs, asks, time)
         from spotctl.worlds.local import local_world  # processes and sockets, only where they are wanted
 
-        return local_world(self.settings, self.resolved, self.run, asks, time)
+        return local_world(self.settings, self.inputs, self.run, asks, time)
 
     def prepare(self) -> None:
         """Finishes what a killed process had not prepared: input that is not cut yet, say."""
         if self.settings.world is WorldKind.LOCAL:
             from spotctl.worlds.local import prepare_run
 
-            prepare_run(self.settings, self.resolved, self.run)
+            prepare_run(self.settings, self.inputs, self.run)
 
     def build_resumed_world(
         self, asks: RequestSource, time: TimeSource, down: e.ControllerDown
@@ -71,12 +72,12 @@ class RecordedRun:
         if self.settings.world is WorldKind.REPLAY:
             from spotctl.worlds.replay import resumed_replay_world
 
-            built = resumed_replay_world(self.resolved, asks, time, self.state, self.entries, down)
+            built = resumed_replay_world(self.inputs, asks, time, self.state, self.entries, down)
         else:
             from spotctl.worlds.local import resumed_local_world
 
             built = resumed_local_world(
-                self.settings, self.resolved, self.run, asks, time, self.state, self.entries, down
+                self.settings, self.inputs, self.run, asks, time, self.state, self.entries, down
             )
         try:
             for command in unexecuted_commands(self.entries, self.state):
@@ -87,47 +88,39 @@ class RecordedRun:
         return built
 
 
-def create_run(
-    runs: RunStore, settings: Settings, resolved: ResolvedJob, observer: RunObserver
-) -> RecordedRun:
-    """Creates a run of ``resolved`` and records its beginning."""
+def create_run(runs: RunStore, settings: Settings, inputs: RunInputs, observer: RunObserver) -> RecordedRun:
+    """Creates a run of ``inputs`` and records its beginning, and its prices as they are now."""
     from spotctl.records.ledger import Ledger
 
     run = runs.create_run(settings.spec.name)
-    resolved = resolved.with_run_name(run.id)
+    inputs = inputs.with_run_name(run.id)
     ledger = Ledger.open_file(run.ledger_path)
     try:
-        begins = resolved.terms.start
         # Durable before the ledger begins, since resuming needs it.
-        run.save_history(resolved.trace.as_of(begins), resolved.capacity.as_of(begins))
+        run.save_prices(inputs.trace, inputs.capacity)
         ledger.put_note("settings", settings.to_text())
-        started = e.JobStarted(begins, resolved.terms)
-        state = start_run(started, resolved.trace, ledger, observer, resolved.capacity)
+        started = e.JobStarted(inputs.terms.start, inputs.terms)
+        state = start_run(started, inputs.trace, ledger, observer, inputs.capacity)
     except BaseException:
         ledger.close()
         run.discard()
         raise
-    observer.on_start(run, resolved.recording)
-    return RecordedRun(run, ledger, settings, resolved, state)
+    observer.on_start(run, inputs.terms.origin.prices)
+    return RecordedRun(run, ledger, settings, inputs, state)
 
 
-def opening_state(resolved: ResolvedJob) -> State:
-    """Returns the state of a run of ``resolved`` before anything is on record."""
-    started = e.JobStarted(resolved.terms.start, resolved.terms)
-    return begin_state(started, resolved.trace, resolved.capacity)
+def opening_state(inputs: RunInputs) -> State:
+    """Returns the state of a run of ``inputs`` before anything is on record."""
+    started = e.JobStarted(inputs.terms.start, inputs.terms)
+    return begin_state(started, inputs.trace, inputs.capacity)
 
 
-def reopen_run(
-    run: Run, ledger: Ledger, settings: Settings, recording: Recording | None = None
-) -> RecordedRun:
-    """Opens a run again as its ledger has it; its spec is the recorded one."""
+def reopen_run(run: Run, ledger: Ledger, settings: Settings) -> RecordedRun:
+    """Opens a run again as its record has it: prices or the catalogue may have changed since the start."""
     entries = ledger.read_entries()
-    state = fold_entries(entries, run.load_history(), run.load_capacity())
-    # The recorded start gives the same prices, whatever the clock says now.
-    prices = replace(settings.prices, start=state.terms.start)
-    resolved = resolve_job(settings.spec, prices, run.id, settings.seed, recording)
-    # The recorded spec wins: prices or the catalogue may have changed since the start.
-    return RecordedRun(run, ledger, settings, replace(resolved, terms=state.terms), state, entries)
+    trace, capacity = run.load_prices(), run.load_capacity()
+    state = fold_entries(entries, trace, capacity)
+    return RecordedRun(run, ledger, settings, RunInputs(state.terms, trace, capacity), state, entries)
 
 
 def has_begun(run: Run) -> bool:

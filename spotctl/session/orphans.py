@@ -1,7 +1,6 @@
 """Finds machines that no process answers for: they run, but no process runs their job, and each costs money.
 
-The machines of this version are processes on this computer; the run's folder serves as the tags that a
-cloud would keep.
+The machines of this version are processes on this computer.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agileml.node.hosts.local import LocalHost
 from spotctl.control.entries import UserRequest
 from spotctl.errors import NothingToDo, SpotctlError
+from spotctl.providers.base import live_instances
+from spotctl.providers.local import LeftMachines
 from spotctl.records.run import Run, RunStore
 from spotctl.session.launch import LaunchObserver, end_run
 
@@ -29,9 +29,9 @@ def find_orphans(runs: RunStore) -> Iterator[OrphanedRun]:
     # The oldest run comes first, so the newest of each job stays.
     newest = {run.name: run for run in runs.list_runs()}
     for run in runs.list_runs():
-        left = LocalHost(run.training_folder).alive_machines() if run.machines_folder.is_dir() else []
+        left = live_instances(LeftMachines(run.training_folder))
         if left and not (run == newest[run.name] and run.is_live()):
-            yield OrphanedRun(run, tuple(left))
+            yield OrphanedRun(run, left)
 
 
 def release_orphans(found: Iterable[OrphanedRun], observer: LaunchObserver) -> list[str]:
@@ -42,14 +42,14 @@ def release_orphans(found: Iterable[OrphanedRun], observer: LaunchObserver) -> l
     failures = []
     for orphaned in found:
         try:
-            _release_orphan(orphaned.run, observer)
+            _release_orphan(orphaned, observer)
         except (SpotctlError, OSError) as error:  # the others have to go all the same
             failures.append(f"{orphaned.run.name}: {error}")
     return failures
 
 
-def _release_orphan(run: Run, observer: LaunchObserver) -> None:
+def _release_orphan(orphaned: OrphanedRun, observer: LaunchObserver) -> None:
     try:
-        end_run(run, UserRequest.DOWN, observer)
+        end_run(orphaned.run, UserRequest.DOWN, observer)
     except NothingToDo:  # its bill had ended before
-        LocalHost(run.training_folder).kill_all()
+        LeftMachines(orphaned.run.training_folder).terminate(orphaned.machines)

@@ -5,18 +5,22 @@ training.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
+from typing import Final
 
 from msgspec import structs
 
-from agileml.job import JobFolder
 from agileml.node.hosts.local import LocalHost
 from agileml.node.hosts.nominal_time import ClockDriver, NominalClock
+from agileml.node.programs.local_host import ProgramHost
+from agileml.training_host import TrainingHost
 from pricing_data.model.billing import EndReason
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
+from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAINING
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
@@ -26,7 +30,7 @@ from spotctl.engines.registry import EngineAdapter, adapt_engine
 from spotctl.engines.shadowed import ShadowedTraining
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
-from spotctl.job.resolve import ResolvedJob
+from spotctl.job.resolve import RunInputs
 from spotctl.job.settings import Settings
 from spotctl.providers.base import InstanceStatus
 from spotctl.providers.local import LocalProvider
@@ -37,13 +41,19 @@ from spotctl.worlds.handle import WorldHandle
 from spotctl.worlds.replay import restore_market
 from spotctl.worlds.world import RequestSource, TraceWorld
 
+HOSTS: Final[dict[str, Callable[[Path, Mapping[str, str]], LocalHost]]] = {
+    ELASTIC_TRAINING.kind: TrainingHost,
+    CHECKPOINTING_PROGRAM.kind: ProgramHost,
+}
+"""Makes the machines of each engine's runs, from the run's training folder and the job's variables."""
+
 
 class _AskedToEnd(BaseException):
     """Passes through an application's code: its own errors are no reason to end, this one is."""
 
 
 def local_world(
-    settings: Settings, resolved: ResolvedJob, run: Run, asks: RequestSource, time: TimeSource
+    settings: Settings, inputs: RunInputs, run: Run, asks: RequestSource, time: TimeSource
 ) -> WorldHandle:
     """Builds the world of a new run.
 
@@ -56,22 +66,22 @@ def local_world(
             raise _AskedToEnd
 
     try:
-        adapt_engine(settings, resolved.terms, run).prepare(check)
+        adapt_engine(settings, inputs.terms, run).prepare(check)
     except _AskedToEnd:
         raise Interrupted(f"{run.name} was asked to end before it began; nothing was started") from None
-    return _LocalParts.assemble(settings, resolved, run, asks, time, on_record=()).build_handle()
+    return _LocalParts.assemble(settings, inputs, run, asks, time, on_record=()).build_handle()
 
 
-def prepare_run(settings: Settings, resolved: ResolvedJob, run: Run) -> None:
+def prepare_run(settings: Settings, inputs: RunInputs, run: Run) -> None:
     """Prepares a run whose process was killed before it had done so. Raises UsageError where that fails."""
-    engine = adapt_engine(settings, resolved.terms, run)
+    engine = adapt_engine(settings, inputs.terms, run)
     if not engine.is_prepared:
         engine.prepare()
 
 
 def resumed_local_world(
     settings: Settings,
-    resolved: ResolvedJob,
+    inputs: RunInputs,
     run: Run,
     asks: RequestSource,
     time: TimeSource,
@@ -80,12 +90,12 @@ def resumed_local_world(
     down: e.ControllerDown,
 ) -> WorldHandle:
     """Builds the world of a run that goes on where its ledger ends; on ``time`` it is ``down.until`` now."""
-    prepare_run(settings, resolved, run)
-    engine = adapt_engine(settings, resolved.terms, run)
+    prepare_run(settings, inputs, run)
+    engine = adapt_engine(settings, inputs.terms, run)
     absence = Absence.from_clock(run, down, settings.speed)
-    parts = _LocalParts.assemble(settings, resolved, run, asks, time, entries)
+    parts = _LocalParts.assemble(settings, inputs, run, asks, time, entries)
     restore_market(parts.market, state)
-    seen = last_seen(run, parts.host, state, absence)
+    seen = last_seen(parts.host, state, absence)
     recorded = {name for name in seen if parts.host.ended_at(name) is not None}
     released = {instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING}
     end_dead_machines(parts.market, seen, recorded, released)
@@ -136,22 +146,19 @@ class Absence:
         return Instant(int(min(max(self.down.at, nominal), self.down.until)))
 
 
-def last_seen(run: Run, host: LocalHost, state: State, absence: Absence) -> Mapping[str, Instant]:
-    """Returns when each machine that died while spotctl was away ended, or last showed that it lived.
+def last_seen(host: LocalHost, state: State, absence: Absence) -> Mapping[str, Instant]:
+    """Returns when each machine that died while spotctl was away ended, or last recorded that it lived.
 
     Machines end by themselves: when the provider takes them, soon after the training is over, or with the
-    computer. They record when. For one that could not, its newest file is a sign of its own life, and the
-    controller's journal a sign of all machines' life.
+    computer. They record when, and until then that they live, in nominal time. One that never got so far
+    counts as gone since spotctl was.
     """
-    journal, seen = JobFolder(run.training_folder).controller_folder / "journal.jsonl", {}
+    seen = {}
     for instance in state.live_instances():
         if not host.is_alive(instance.name):
-            ended = host.ended_at(instance.name)
-            written = [journal, *(run.machines_folder / instance.name).rglob("*")]
-            newest = max((file.stat().st_mtime for file in written if file.is_file()), default=0.0)
-            at = absence.nominal_at(newest) if ended is None else absence.clamp_to_absence(ended)
-            assert at is not None
-            seen[instance.name] = at
+            life = host.read_life(instance.name)
+            at = absence.down.at if life is None else life.seen if life.ended is None else life.ended
+            seen[instance.name] = absence.clamp_to_absence(at)
     return seen
 
 
@@ -192,25 +199,25 @@ class _LocalParts:
     def assemble(
         cls,
         settings: Settings,
-        resolved: ResolvedJob,
+        inputs: RunInputs,
         run: Run,
         asks: RequestSource,
         time: TimeSource,
         on_record: Sequence[e.Entry],
     ) -> _LocalParts:
-        terms = resolved.terms
+        terms = inputs.terms
         engine = adapt_engine(settings, terms, run)
-        host = engine.machine_host()
+        host = HOSTS[terms.engine.kind](run.training_folder, settings.spec.envs)
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
         clock = ClockDriver(run.training_folder, float(time.now), settings.speed, lease_s=lease_s)
         time.add_follower(clock)
         market = SimulatedProvider(
-            resolved.trace, terms.rules, boot_s, lambda: time.now, resolved.capacity, terms.own_rules
+            inputs.trace, terms.rules, boot_s, lambda: time.now, inputs.capacity, terms.own_rules
         )
         training = _build_training(settings, engine, terms, host, on_record)
         provider = LocalProvider(market, host)
-        world = TraceWorld(time, resolved.trace, provider, training, asks, terms)
+        world = TraceWorld(time, inputs.trace, provider, training, asks, terms)
         return cls(market, engine, host, training, world, time, clock)
 
     def build_handle(self) -> WorldHandle:

@@ -10,7 +10,7 @@ from spotctl.control.state import State
 from spotctl.engines.base import repeat_commands
 from spotctl.engines.shadowed import ReplayedFacts
 from spotctl.engines.simulated import simulate_training
-from spotctl.job.resolve import ResolvedJob
+from spotctl.job.resolve import RunInputs
 from spotctl.providers.base import Order
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.timesource import TimeSource, VirtualTime
@@ -18,19 +18,19 @@ from spotctl.worlds.handle import WorldHandle
 from spotctl.worlds.world import RequestSource, TraceWorld
 
 
-def replay_world(resolved: ResolvedJob, asks: RequestSource, time: TimeSource | None = None) -> WorldHandle:
+def replay_world(inputs: RunInputs, asks: RequestSource, time: TimeSource | None = None) -> WorldHandle:
     """Builds a world that starts no process. ``time``: virtual where none is given; then a run takes no real
     time either.
     """
-    time = VirtualTime(resolved.terms.start) if time is None else time
-    provider = _build_provider(resolved, time)
+    time = VirtualTime(inputs.terms.start) if time is None else time
+    provider = _build_provider(inputs, time)
     return _build_handle(
-        TraceWorld(time, resolved.trace, provider, simulate_training(resolved.terms), asks, resolved.terms)
+        TraceWorld(time, inputs.trace, provider, simulate_training(inputs.terms), asks, inputs.terms)
     )
 
 
 def resumed_replay_world(
-    resolved: ResolvedJob,
+    inputs: RunInputs,
     asks: RequestSource,
     time: TimeSource,
     state: State,
@@ -38,11 +38,11 @@ def resumed_replay_world(
     down: e.ControllerDown,
 ) -> WorldHandle:
     """Builds the world of a replay that goes on where its ledger ends."""
-    provider = _build_provider(resolved, time)
+    provider = _build_provider(inputs, time)
     restore_market(provider, state)
-    training = ReplayedFacts(simulate_training(resolved.terms), entries)
+    training = ReplayedFacts(simulate_training(inputs.terms), entries)
     repeat_commands(training, entries)
-    world = TraceWorld(time, resolved.trace, provider, training, asks, resolved.terms)
+    world = TraceWorld(time, inputs.trace, provider, training, asks, inputs.terms)
     world.resume(state, entries, down)
     return _build_handle(world)
 
@@ -67,14 +67,14 @@ def restore_market(market: SimulatedProvider, state: State) -> None:
                 market.end_instance(instance.name, instance.ended_at, instance.end)
 
 
-def _build_provider(resolved: ResolvedJob, time: TimeSource) -> SimulatedProvider:
-    terms = resolved.terms
+def _build_provider(inputs: RunInputs, time: TimeSource) -> SimulatedProvider:
+    terms = inputs.terms
     return SimulatedProvider(
-        resolved.trace,
+        inputs.trace,
         terms.rules,
         ceil(terms.start_s),
         lambda: time.now,
-        resolved.capacity,
+        inputs.capacity,
         terms.own_rules,
     )
 

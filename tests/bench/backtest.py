@@ -38,7 +38,7 @@ def main() -> None:
     fitted = PriceCrossing().fit(trace.as_of(START), START)
     tables = BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
     print(f"tables of {len(setting.markets)} markets: {time.perf_counter() - began:.2f} s")
-    job = BacktestJob(CLOCKS * of.core_seconds_per_clock, 60, of.core_seconds_per_clock)
+    job = BacktestJob(CLOCKS * of.work.core_seconds_per_clock, 60, of.work.core_seconds_per_clock)
     for count in (1, 100, 1000, 10_000):
         starts = np.random.default_rng(0).integers(START, START + 24 * HOUR_S, count)
         began = time.perf_counter()

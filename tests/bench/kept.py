@@ -22,7 +22,7 @@ from spotctl.job.file import load_job
 from spotctl.job.resolve import ResolvedJob
 from spotctl.records.ledger import Ledger
 from spotctl.worlds.replay import replay_world
-from tests.spotctl.build import Silent
+from tests.spotctl.build import Silent, changed
 
 JOB = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 SEED, STARTS, REPEATS = 0, 3, 3
@@ -46,7 +46,7 @@ def main() -> None:
     for strategy in ("proteus", "tierml", "uniform-progress", "greedy"):
         took: dict[str, list[float]] = {"backtest": [], "replay": []}
         for begins in job.starts.tolist() * REPEATS:
-            terms = replace(job.resolved.terms, strategy=strategy, start=Instant(begins))
+            terms = changed(job.resolved.terms, strategy=strategy, start=Instant(begins))
             resolved, states = replace(job.resolved, terms=terms), []
             for name in took:
                 began = time.process_time()

@@ -79,6 +79,18 @@ def test_nobody_learns_a_jobs_kind_from_what_it_lacks(modules: list[structure.Mo
     assert structure.kinds_by_absence(modules) == []
 
 
+DATES_OF_CACHES = {
+    *(f"spotctl/records/{name}.py" for name in ("run_history", "shared_inputs", "trace_cache")),
+    "spotctl/prices/market_table_build.py",
+}
+"""A cached result is believed while its file has the date that it had."""
+
+
+def test_no_fact_about_a_run_is_the_date_of_a_file(modules: list[structure.Module]) -> None:
+    dating = {module.name for module in modules if "st_mtime" in module.text}
+    assert {name for name in dating if name.startswith("spotctl/")} == DATES_OF_CACHES
+
+
 def test_names_and_docstrings_say_what_is_done(modules: list[structure.Module]) -> None:
     one_word, functions = structure.one_word_functions(modules)
     assert len(one_word) <= 0.2 * functions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -11,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from agileml.apps.planted import planted_ratings, write_ratings
-from pricing_data.formats.traces import Recording
 from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.job.choices import WorldKind
@@ -22,7 +21,7 @@ from spotctl.records.run import Run
 from spotctl.session.interrupts import Answer
 from spotctl.session.launch import FinishedRun, launch
 from tests.scenarios.support.market import QUIET, SPIKE, START, ZONES, write_prices
-from tests.spotctl.build import redecided
+from tests.spotctl.build import changed, redecided
 
 pytestmark = pytest.mark.process
 
@@ -55,7 +54,7 @@ class Bystander:
 
     run: Run | None = None
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         self.run = run
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
@@ -111,7 +110,7 @@ def story(entries: Sequence[e.Entry]) -> list[e.Entry]:
     told: list[e.Entry] = []
     for entry in entries:
         if isinstance(entry, e.JobStarted):
-            told.append(structs.replace(entry, terms=replace(entry.terms, run="")))
+            told.append(structs.replace(entry, terms=changed(entry.terms, run="")))
         elif isinstance(entry, e.TrainingFinished):
             told.append(structs.replace(entry, model=""))
         elif not isinstance(entry, (e.Stalled, e.ObjectiveReported)):
@@ -133,4 +132,4 @@ def test_a_measured_runs_facts_call_for_exactly_its_commands(folder: Path) -> No
     measured = ran(folder, WorldKind.LOCAL, "measured")
     assert any(isinstance(entry, e.ObjectiveReported) for entry in measured.entries)
     assert any(isinstance(entry, e.EvictionWarned) for entry in measured.entries)
-    assert redecided(measured.entries, measured.run.load_history()) == list(measured.entries)
+    assert redecided(measured.entries, measured.run.load_prices()) == list(measured.entries)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour
 from spotctl.control import entries as e
 from spotctl.control.drive import drive, start_run
 from spotctl.control.evolve import evolve, initial_state
-from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
+from spotctl.control.run_spec import MarketOption, Origin, RunSpec, StopCondition, WorkTerms
 from spotctl.control.state import State
 from spotctl.control.step import plan
 from spotctl.engines.base import Training
@@ -40,19 +41,28 @@ def terms(rules: MarketRules = AWS_2016, *, clocks: int = 60, work: float = 2400
     """One reliable machine, up to eight spot ones in three zones; a clock of ``work`` core-seconds."""
     return RunSpec(
         job="test",
-        run="r",
-        seed=1,
+        origin=Origin(run="r", seed=1, prices="synthetic prices (test)"),
         start=START,
         rules=rules,
         reliable=RELIABLE,
         reliable_count=1,
         spot=tuple(MarketOption(market, UsdPerHour(0.239), 4) for market in MARKETS),
         limits=Limits(max_instances=8, max_per_allocation=4),
-        scaling=ScalingModel(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=4),
-        stop=StopCondition(clocks=clocks),
-        core_seconds_per_clock=work,
-        prices="synthetic prices (test)",
+        work=WorkTerms(
+            scaling=ScalingModel(0.98, Seconds(15), Seconds(15), stage2_above=1, stage3_above=4),
+            stop=StopCondition(clocks=clocks),
+            core_seconds_per_clock=work,
+        ),
     )
+
+
+def changed(spec: RunSpec, **fields: Any) -> RunSpec:
+    """Changes fields of ``spec``, or of the values in it that group them."""
+    parts = {name: getattr(spec, name) for name in RunSpec.FLAT_OUTSIDE}
+    for name, part in parts.items():
+        own = {field.name for field in dataclasses.fields(part)} & fields.keys()
+        parts[name] = replace(part, **{field: fields.pop(field) for field in own})
+    return replace(spec, **parts, **fields)
 
 
 def random_trace(seed: int, days: int = 12, before_days: int = 6) -> PriceHistory:
@@ -147,4 +157,4 @@ def redecided(entries: Sequence[e.Entry], history: PriceHistory) -> list[e.Entry
 
 
 def shortened(of: RunSpec, clocks: int) -> RunSpec:
-    return replace(of, stop=replace(of.stop, clocks=clocks))
+    return changed(of, stop=replace(of.work.stop, clocks=clocks))

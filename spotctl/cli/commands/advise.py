@@ -63,8 +63,8 @@ def advise(
     from pricing_data.model.units import Instant
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import advice as adviseview
+    from spotctl.job.price_sources import report_errors
     from spotctl.prices import advice, market_table_build
-    from spotctl.prices.location import report_errors
     from spotctl.timesource import wall_clock
 
     wish = advice.Wish(

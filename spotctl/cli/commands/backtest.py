@@ -42,7 +42,8 @@ def backtest(
     trace: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Recorded prices; repeatable. Default: the store, or the bundled market."
+            metavar="FILE",
+            help="Recorded prices; repeatable. Default: the job file's, the store or the bundled market.",
         ),
     ] = None,
     trace_market: TraceMarketOption = None,

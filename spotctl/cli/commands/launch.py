@@ -48,7 +48,8 @@ SpeedOption: TypeAlias = Annotated[
     float, typer.Option(min=1.0, help="Nominal seconds per real second, where prices are recorded.")
 ]
 TraceOption: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Recorded prices; default: the bundled market.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Recorded prices. Default: the job file's, or the bundled market."),
 ]
 TraceMarketOption: TypeAlias = Annotated[
     list[str] | None,

@@ -142,19 +142,22 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
                 f"{terms.job}: nothing was started. {expectation.explain_broken_promise(plan, plan.promise)}"
             )
         return
-    if terms.deadline_s is not None and ahead.expected_s > terms.deadline_s:
-        lasting, limit = event_text.format_span(ahead.expected_s), event_text.format_span(terms.deadline_s)
-        part = "" if terms.stop.is_bounded else f" for one {event_text.progress_unit(terms)}"
+    if terms.objective.deadline_s is not None and ahead.expected_s > terms.objective.deadline_s:
+        lasting, limit = (
+            event_text.format_span(ahead.expected_s),
+            event_text.format_span(terms.objective.deadline_s),
+        )
+        part = "" if terms.work.stop.is_bounded else f" for one {event_text.progress_unit(terms)}"
         raise DeadlineInfeasible(
             f"{terms.job} is expected to take {lasting}{part}, longer than its "
             f"deadline of {limit}; nothing was started. Allow more machines or more time"
         )
     cost = to_micros(ahead.expected_cost)
-    if terms.budget is not None and cost > terms.budget:
+    if terms.objective.budget is not None and cost > terms.objective.budget:
         raise DeadlineInfeasible(
             f"{terms.job} is expected to cost {event_text.format_money(cost)}, more than its budget of "
-            f"{event_text.format_money(terms.budget)}; nothing was started. Allow that much, or less work "
-            "(spotctl plan shows what was weighed)"
+            f"{event_text.format_money(terms.objective.budget)}; nothing was started. Allow that much, or "
+            "less work (spotctl plan shows what was weighed)"
         )
 
 

@@ -312,7 +312,7 @@ def _update_tables(store: PriceStore) -> None:
 def _open_store() -> Iterator[PriceStore]:
     """Opens this user's store; reports errors of it, or of a file, in a line."""
     from pricing_data.store.store import PriceStore
-    from spotctl.prices.location import prices_root, report_errors
+    from spotctl.job.price_sources import prices_root, report_errors
 
     with report_errors():
         yield PriceStore(prices_root())

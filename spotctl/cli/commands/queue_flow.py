@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import typer
 
-from pricing_data.formats.traces import Recording
 from pricing_data.model.units import format_instant
 from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.views import queue
@@ -63,7 +62,7 @@ class QueueJsonLines(LineWriter):
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
         """Does nothing: the jobs' own entries say all of it."""
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         """Does nothing: the first entry says all of it."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
@@ -90,7 +89,7 @@ class QueueLogLines(LineWriter):
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
         self.put_line(output.write_note, f"{settings.spec.name}: record in {run.folder}")
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         """Does nothing: a line follows when it trains."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:

@@ -73,7 +73,10 @@ def to_public(value: Any, hint: Any = Any) -> Any:
         return value.value if isinstance(value, Enum) else value
     kind: Any = type(value)
     if hints := _field_hints(kind):
-        return {name: to_public(getattr(value, name), hint) for name, hint in hints.items()}
+        shown = {name: to_public(getattr(value, name), hint) for name, hint in hints.items()}
+        for name in getattr(kind, "FLAT_OUTSIDE", ()):
+            shown |= shown.pop(name)
+        return shown
     if isinstance(value, Mapping):
         return {str(key): to_public(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -21,7 +21,7 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
         return ["This footprint would not finish the job in a hundred years."]
     whole = (
         ""
-        if terms.stop.is_bounded
+        if terms.work.stop.is_bounded
         else f" of one {event_text.progress_unit(terms)}; nobody can say how many it takes"
     )
     lasting = event_text.format_span(ahead.expected_s)
@@ -51,9 +51,9 @@ def expectation_fields(plan: JobPlan) -> dict[str, Any]:
         "expected_evictions": event_text.finite_or_none(ahead.expected_evictions),
         "on_demand_cost": None if plan.baselines is None else format_micros(plan.baselines.rental.cost),
         "baselines": baselines_document(plan.baselines, None),
-        "deadline_seconds": terms.deadline_s,
+        "deadline_seconds": terms.objective.deadline_s,
         "promise": None if plan.promise is None else _promise_fields(plan.promise),
-        "budget": None if terms.budget is None else format_micros(terms.budget),
+        "budget": None if terms.objective.budget is None else format_micros(terms.objective.budget),
         "move": _move_fields(plan),
     }
 
@@ -90,7 +90,7 @@ def _promise_fields(promise: Promise) -> dict[str, Any]:
 
 def _move_fields(plan: JobPlan) -> dict[str, Any] | None:
     """Returns what moving the checkpoint to another region takes, at most; None within one region."""
-    luggage = plan.terms.luggage
+    luggage = plan.terms.recovery.luggage
     if luggage is None:
         return None
     return {
@@ -123,7 +123,7 @@ def _on_demand(plan: JobPlan) -> list[str]:
 
 
 def _describe_moves(plan: JobPlan) -> list[str]:
-    luggage = plan.terms.luggage
+    luggage = plan.terms.recovery.luggage
     if luggage is None:
         return []
     if not luggage.size_bytes:
@@ -139,19 +139,23 @@ def _kept_limits(plan: JobPlan) -> list[str]:
     """Describes limits. The expectation for one clock says nothing about all of them."""
     terms, ahead = plan.terms, plan.ahead
     lines, unknown = [], f"nobody can say how many {event_text.progress_unit(terms)}s it takes"
-    if terms.deadline_s is not None:
-        met = "is met" if terms.stop.is_bounded else f"is not promised: {unknown}"
-        kept = met if ahead.expected_s <= terms.deadline_s else "IS NOT MET by what is expected"
+    if terms.objective.deadline_s is not None:
+        met = "is met" if terms.work.stop.is_bounded else f"is not promised: {unknown}"
+        kept = met if ahead.expected_s <= terms.objective.deadline_s else "IS NOT MET by what is expected"
         lines.append(
-            f"deadline         {event_text.format_span(terms.deadline_s)} "
+            f"deadline         {event_text.format_span(terms.objective.deadline_s)} "
             f"{_describe_promise(plan.promise) or kept}"
         )
-    if terms.budget is not None:
-        lasts = "is kept" if terms.stop.is_bounded else f"ends the job when it is spent: {unknown}"
-        kept = lasts if to_micros(ahead.expected_cost) <= terms.budget else "IS NOT KEPT by what is expected"
+    if terms.objective.budget is not None:
+        lasts = "is kept" if terms.work.stop.is_bounded else f"ends the job when it is spent: {unknown}"
+        kept = (
+            lasts
+            if to_micros(ahead.expected_cost) <= terms.objective.budget
+            else "IS NOT KEPT by what is expected"
+        )
         if plan.promise is not None and not plan.promise.within_budget:
             kept = "CANNOT BE PROMISED beside the deadline"
-        lines.append(f"budget           {event_text.format_money(terms.budget)} {kept}")
+        lines.append(f"budget           {event_text.format_money(terms.objective.budget)} {kept}")
     return lines
 
 
@@ -170,7 +174,7 @@ def _describe_promise(promise: Promise | None) -> str:
 
 def _explain_late_finish(plan: JobPlan) -> str:
     """Explains a finish after a promised deadline: the expectation knows no safety net."""
-    deadline = plan.terms.deadline_s
+    deadline = plan.terms.objective.deadline_s
     if deadline is None or plan.promise is None or not plan.promise.in_time:
         return ""
     late = plan.ahead.expected_s > deadline

@@ -127,7 +127,7 @@ def _describe_gains(plan: JobPlan) -> list[str]:
     file.
     """
     less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
-    if not less or plan.terms.measure:
+    if not less or plan.terms.work.measure:
         return []
     named = ", ".join(f"{kind} for {t.nu:.3g} of its {t.cores} cores" for kind, t in sorted(less.items()))
     return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]

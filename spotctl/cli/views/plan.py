@@ -32,7 +32,8 @@ def draw_plan(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
     warnings = (*set_aside(plan), *candidates.list_unknowns(plan), *setbacks.setback_warnings(plan))
     return Group(
         Text.assemble(
-            (terms.job, "bold"), f"  prices: {terms.prices}, {terms.rules.name} rules, {terms.strategy}"
+            (terms.job, "bold"),
+            f"  prices: {terms.origin.prices}, {terms.rules.name} rules, {terms.objective.strategy}",
         ),
         Text(
             f"starts {format_instant(terms.start)}, the prices' own time{_describe_reproduction(plan)}",
@@ -91,8 +92,8 @@ def _describe_reliable(plan: JobPlan) -> list[str]:
 
 def _may_be_cheaper(terms: RunSpec) -> str:
     """Says how a job without checkpoints could make its most expensive machine cheaper."""
-    if terms.keeps is not None or not may_be_on_spot(
-        replace(terms, keeps=CheckpointPolicy(10, Seconds(0.0)))
+    if terms.recovery.keeps is not None or not may_be_on_spot(
+        replace(terms, recovery=replace(terms.recovery, keeps=CheckpointPolicy(10, Seconds(0.0))))
     ):
         return ""
     return "; with checkpoint: {store: FOLDER, every: 10} it may run on spot"
@@ -116,13 +117,13 @@ def plan_document(plan: JobPlan) -> dict[str, Any]:
     return {
         "schema": "spotctl.plan/1",
         "job": terms.job,
-        "prices": terms.prices,
+        "prices": terms.origin.prices,
         "rules": terms.rules.name,
         "start": format_instant(terms.start),
         "reproduce": _reproduce_options(plan),
         "reliable": {"count": terms.reliable_count, **to_public(terms.reliable), **_reliable_at(plan)},
         "work": ahead.work,
-        "core_seconds_per_clock": terms.core_seconds_per_clock,
+        "core_seconds_per_clock": terms.work.core_seconds_per_clock,
         **job_size.size_fields(plan),
         **expectation.expectation_fields(plan),
         "setbacks": setbacks.setback_fields(plan.setbacks),
@@ -198,7 +199,7 @@ def start_told(plan: JobPlan) -> list[str]:
 
 def _reproduce_options(plan: JobPlan) -> str:
     """Returns the options that repeat the same start, whatever the clock says."""
-    return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.seed}"
+    return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.origin.seed}"
 
 
 def _format_rate(price: UsdPerHour) -> str:

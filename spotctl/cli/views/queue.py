@@ -136,9 +136,9 @@ def _format_share(shares: Mapping[str, float] | None) -> str:
 
 def _describe_deadline(found: QueuePlan, name: str) -> str:
     one = found.admission.judged[name]
-    if one.terms.deadline_s is None:
+    if one.terms.objective.deadline_s is None:
         return "none"
-    limit = event_text.format_span(one.terms.deadline_s)
+    limit = event_text.format_span(one.terms.objective.deadline_s)
     if one.is_promised:
         kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
         return f"{limit} is promised: {kept} on demand kept for it"

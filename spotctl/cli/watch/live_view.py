@@ -97,8 +97,8 @@ def describe_plan(start: Instant, plan: Expectation) -> str:
 
 def _draw_header(view: LiveView) -> RenderableType:
     terms = view.state.terms
-    told = ", ".join(filter(None, (terms.prices, view.pace, f"{terms.rules.name} rules")))
-    when = Text(f"nominal time {format_instant(view.now)}, run {terms.run}", style="dim")
+    told = ", ".join(filter(None, (terms.origin.prices, view.pace, f"{terms.rules.name} rules")))
+    when = Text(f"nominal time {format_instant(view.now)}, run {terms.origin.run}", style="dim")
     return Group(Text.assemble((terms.job, "bold"), f"  prices: {told}"), when)
 
 
@@ -182,8 +182,8 @@ def _draw_facts(view: LiveView) -> RenderableType:
         grid.add_row("waiting for", Text(wait))
     grid.add_row("objective", Text(describe_objective(state)))
     grid.add_row("cost so far", Text(describe_cost(build_account(state))))
-    if state.terms.expected is not None:
-        grid.add_row("planned", Text(describe_plan(state.terms.start, state.terms.expected)))
+    if state.terms.origin.expected is not None:
+        grid.add_row("planned", Text(describe_plan(state.terms.start, state.terms.origin.expected)))
     why = state.deciding.last_decision.why if state.deciding.last_decision else "none yet"
     grid.add_row("last decision", Text(why))
     grid.add_row("next decision", Text(_next_decision(view)))
@@ -220,7 +220,7 @@ def _draw_progress(state: State) -> RenderableType:
 
 def done_fraction(state: State) -> float | None:
     """Returns the share of the job that is done, in [0, 1]; None where only convergence will tell."""
-    stop, started = state.terms.stop, state.training.training_started_at
+    stop, started = state.terms.work.stop, state.training.training_started_at
     shares = []
     if stop.clocks is not None:
         shares.append(state.training.clock / stop.clocks)

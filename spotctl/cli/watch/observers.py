@@ -15,7 +15,6 @@ from typing import Final, Self
 
 from rich.live import Live
 
-from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, format_instant
 from spotctl.cli.format import event_text, json_lines, output
 from spotctl.cli.watch.line_writer import LineWriter
@@ -97,7 +96,7 @@ class _LineObserver(LineWriter):
 class RunJsonLines(_LineObserver):
     """Writes one line per entry, for programs."""
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         """Writes nothing: the first entry says all of it."""
         self._run = run
 
@@ -124,9 +123,9 @@ class RunLogLines(_LineObserver):
         super().__init__(front, detaches=detaches)
         self._told = 0
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         self._run = run
-        self.put_line(output.write_note, f"{run.name}: prices from {recording.label}, record in {run.folder}")
+        self.put_line(output.write_note, f"{run.name}: prices from {prices}, record in {run.folder}")
 
     def tick(self, now: Instant) -> None:
         """Does nothing: only events are written."""
@@ -192,7 +191,7 @@ class Screen:
             self._live.stop()
         self._lines.__exit__(kind, error, trace)
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         """Notes the run; the first entry gives the view's header."""
         self._run = run
         self._lines.watch_run(run)

@@ -11,6 +11,7 @@ from typing import Final
 import yaml
 
 from pricing_data.model.units import MicroUsd, Seconds, to_micros
+from spotctl.job.price_sources import PRICE_SOURCES
 from spotctl.job.spec import Amount, Argument
 from spotctl.schema.document import NULL_TAG, Mismatch, describe_node
 from spotctl.schema.kinds import (
@@ -88,6 +89,18 @@ def _parse_amount(text: str) -> Amount:
     return Amount(float(match[1]), or_more=match[2] == "+")
 
 
+def _read_prices(node: yaml.Node, place: Place) -> str:
+    """Reads the name of a source of prices, or a recorded file."""
+    known = " or ".join(PRICE_SOURCES)
+    written = word(f"{known}, or a recorded file").read(node, place)
+    if written in PRICE_SOURCES:
+        return written
+    found = absolute_location(written, place.document.folder)
+    if not Path(found).is_file():
+        raise Mismatch(node, f"found {written!r}, expected {known}, and there is no file {found}")
+    return found
+
+
 def _read_plain(node: yaml.Node, place: Place) -> str | int | float | bool:
     text = any_text("a number, a word, true, false, or a list of those").read(node, place)
     quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
@@ -154,6 +167,7 @@ AMOUNT: Final = scalar(
 )
 BUDGET: Final = ValueKind(_read_budget, _DOLLARS.schema, _DOLLARS.expected)
 ARGUMENT: Final = ValueKind(_read_argument, {"anyOf": (_PLAIN, {"type": "array", "items": _PLAIN})})
+PRICES: Final = ValueKind(_read_prices, PLACE.schema, "store, bundled, or a recorded file")
 INTERVAL: Final = ValueKind(
     _read_interval, {"anyOf": (whole_number(1).schema, SOME_TIME.schema)}, AN_INTERVAL
 )

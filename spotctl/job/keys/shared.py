@@ -12,6 +12,7 @@ from spotctl.job.keys.kinds import (
     INSTANCE_TYPE,
     NAME,
     PLACE,
+    PRICES,
     SOME_TIME,
     VARIABLE,
     location,
@@ -185,6 +186,14 @@ PLAIN_KEYS: Final = (
         switch(),
         "with hourly billing, keep paid machines until their hour ends: an eviction refunds it",
         False,
+    ),
+    Key(
+        "prices",
+        PRICES,
+        "where prices come from: `store`, which `spotctl prices fetch` fills; a recorded file; or `bundled`, "
+        "a generated market. Without the key a backtest takes the store where that has a month of prices; "
+        "`--trace` overrides it. A run keeps the prices it began with",
+        otherwise="`bundled`",
     ),
 )
 

@@ -62,9 +62,9 @@ def judge_deadline(
     """
     terms = replace(state.terms, queued=QueueMembership(promised=False))
     plain = DeadlineVerdict(terms)
-    if terms.deadline_s is None:
+    if terms.objective.deadline_s is None:
         return plain
-    if terms.stop.clocks is None:
+    if terms.work.stop.clocks is None:
         return replace(plain, why="nobody can say how much work it is")
     found = list(_possible_ways(state, pools, taken))
     in_time = [way for way in found if way.promise.in_time]
@@ -78,7 +78,7 @@ def judge_deadline(
             why=f"${round_up_budget(least) / MICROS_PER_USD:.2f} have to be put aside for it, "
             "and are not there",
         )
-    ample = [w for w in affordable if w.promise.least_deadline_s <= _PART_NEEDED * terms.deadline_s]
+    ample = [w for w in affordable if w.promise.least_deadline_s <= _PART_NEEDED * terms.objective.deadline_s]
     if ample:
         way = min(ample, key=lambda way: (way.count, way.promise.least_budget))
     else:
@@ -157,7 +157,7 @@ def _free_machines(pool: str, pools: Pools, taken: Mapping[str, int]) -> float:
 
 
 def _is_affordable(terms: RunSpec, promise: Promise, money_left: MicroUsd | None) -> bool:
-    own = math.inf if terms.budget is None else terms.budget / MICROS_PER_USD
+    own = math.inf if terms.objective.budget is None else terms.objective.budget / MICROS_PER_USD
     left = math.inf if money_left is None else money_left / MICROS_PER_USD
     return is_covered(min(own, left), promise.least_budget)
 

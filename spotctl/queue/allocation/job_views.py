@@ -52,7 +52,7 @@ def schedulable_job(
     """
     if state.phase not in _WANTS_MACHINES or state.ending.asked is not None:
         return None
-    deadline = state.terms.deadline_s
+    deadline = state.terms.objective.deadline_s
     due = None if deadline is None else seconds_after(state.terms.start, deadline)
     seat = lease_holder(state, pools, reserved)
     return SchedulableJob(state, seat, member.weight, member.entity, due, received, since)

@@ -105,7 +105,9 @@ class AdmissionQueue:
         resolved = resolve_job(settings.spec, settings.prices, "", settings.seed)
         size = check_job(settings, resolved.terms)
         work = find_clock_work(settings.spec, resolved.terms, size).core_seconds
-        terms = replace(resolved.terms, start=room.at, core_seconds_per_clock=work)
+        terms = replace(
+            resolved.terms, start=room.at, work=replace(resolved.terms.work, core_seconds_per_clock=work)
+        )
         return replace(resolved, terms=terms)
 
     def _decide_admission(

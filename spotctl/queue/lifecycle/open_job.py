@@ -10,7 +10,6 @@ from threading import Event
 from typing import Any, Final, Protocol
 
 from bidbrain.cluster.lease import Lease
-from pricing_data.formats.traces import Recording
 from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import entries as e
 from spotctl.control.drive import process_fact
@@ -35,7 +34,7 @@ _UNSCORED: Final = Unscored("models of a queue's jobs are not scored: the other 
 class QueueWatcher(Protocol):
     """Watches a queue."""
 
-    def on_start(self, run: Run, recording: Recording) -> None: ...
+    def on_start(self, run: Run, prices: str) -> None: ...
 
     def on_entry(self, state: State, entry: e.Entry) -> None: ...
 

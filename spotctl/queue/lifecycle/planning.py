@@ -74,7 +74,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
                 terms = resolved[name].terms
                 size = check_job(settled.settings_for(member), terms)
                 work = find_clock_work(member.spec, terms, size)
-                terms = replace(terms, core_seconds_per_clock=work.core_seconds)
+                terms = replace(terms, work=replace(terms.work, core_seconds_per_clock=work.core_seconds))
                 resolved[name] = replace(resolved[name], terms=terms)
                 most = terms.most_machines * max(t.nu for t in (*terms.spot, terms.reliable))
                 if (times := work.slower_here(most, settled.options.speed)) is not None:
@@ -91,7 +91,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         if seat is not None:
             wanting.append(seat)
     hand = _allocate_first_round(wanting, settings, start, weighed, pools)
-    prices = next((of.terms.prices for of in resolved.values()), "")
+    prices = next((of.terms.origin.prices for of in resolved.values()), "")
     kept = sum((Counter(one.reserved or {}) for one in weighed.judged.values()), Counter[str]())
     usable = {pools.pool_of(t.market) for s in states.values() for t in (*s.terms.spot, s.terms.reliable)}
     waiting = tuple(name for name in members if name not in resolved)

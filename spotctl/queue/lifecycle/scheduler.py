@@ -226,7 +226,7 @@ class QueueScheduler:
         """Takes a job up again that an earlier process ran."""
         allowance = self._journal.record.entered[member.name].allowance
         down = e.ControllerDown(opened.state.now, self._time.now)
-        self._watcher.on_start(opened.run, opened.resolved.recording)
+        self._watcher.on_start(opened.run, opened.state.terms.origin.prices)
         job = self._open[member.name] = OpenJob(member, opened, allowance, self._watcher, claim)
         self._build_world(job, down)
 

@@ -162,7 +162,7 @@ def _job_status(name: str, record: QueueRecord, state: State | None, ends: Insta
 
 
 def _deadline_of(state: State) -> Instant | None:
-    limit = state.terms.deadline_s
+    limit = state.terms.objective.deadline_s
     return None if limit is None else seconds_after(state.terms.start, limit)
 
 

@@ -148,7 +148,7 @@ class CommandProduct(Product):
         entries = [row.entry for row in self.rows()]
         cost = shown["cost"]
         assert (cost["total"], cost["refunded"]) == owed(entries, self.folder / "prices.csv")
-        assert redecided(entries, self.run.load_history()) == entries
+        assert redecided(entries, self.run.load_prices()) == entries
 
     def check_done(self) -> dict[str, Any]:
         """It ended well, with the result of an undisturbed run, and nothing is left of it."""

@@ -34,6 +34,7 @@ from spotctl.job.settings import Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records.run import Run
 from spotctl.schema.table import Section, Values
+from spotctl.worlds.local import HOSTS
 
 VARIABLE: Final = "ELSEWHERE"
 TRAITS: Final = replace(CHECKPOINTING_PROGRAM, kind="elsewhere")
@@ -107,9 +108,6 @@ class _Adapter:
         described = ProgramFolder(self.folder).read_description()
         ProgramFolder.prepare(self.folder, described, Elsewhere.read().here)
 
-    def machine_host(self) -> ProgramHost:
-        return NamespaceHost(self.folder, Elsewhere.read())
-
     def build_training(self, host: Any, on_record: Sequence[e.Entry]) -> Training:
         return self.command.build_training(host, on_record)
 
@@ -131,5 +129,6 @@ def make_job(section: Section, values: Values) -> JobSpec:
 if __name__ == "__main__":
     kind = CHECKPOINTING_PROGRAM.kind
     table = replace(JOB_TABLES[kind], make=make_job)
+    HOSTS[TRAITS.kind] = lambda folder, _: NamespaceHost(folder, Elsewhere.read())
     register_engine(Engine(TRAITS, table, JOB_CHECKS[kind], MODELS[kind], adapt))
     main()

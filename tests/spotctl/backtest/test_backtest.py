@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 from pricing_data.formats.layouts import Semantics
 from pricing_data.formats.traces import read_trace
 from pricing_data.model.units import HOUR_S, Instant, format_instant, parse_instant
-from spotctl.backtest.sources import merge_recordings
 from spotctl.backtest.strategies import MENU, check_names, strategies_without_deadline
 from spotctl.cli.app import app
 from spotctl.errors import UsageError
+from spotctl.job.price_sources import merge_recordings
 
 JOB = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
 

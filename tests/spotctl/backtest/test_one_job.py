@@ -30,7 +30,7 @@ from spotctl.control.billing import cost_so_far
 from spotctl.control.run_spec import CheckpointPolicy, MarketOption, RunSpec
 from spotctl.control.state import State
 from spotctl.providers.simulated import UNLIMITED
-from tests.spotctl.build import MARKETS, START, random_trace, replay, terms
+from tests.spotctl.build import MARKETS, START, changed, random_trace, replay, terms
 
 BOOT_S = 60
 """Of the machines in ``build.replay``."""
@@ -51,16 +51,16 @@ class Hourly:
 def fast(of: RunSpec, trace: PriceHistory, capacity: Observations) -> tuple[BatchResult, int]:
     """The job on the fast engine: what it did, and its micro-dollars."""
     setting = setting_of(of)
-    assert of.stop.clocks is not None
+    assert of.work.stop.clocks is not None
     job = BacktestJob(
-        of.stop.clocks * of.core_seconds_per_clock,
+        of.work.stop.clocks * of.work.core_seconds_per_clock,
         BOOT_S,
-        of.core_seconds_per_clock,
+        of.work.core_seconds_per_clock,
         restart=restart_of(replace(of, start_s=Seconds(BOOT_S))),
     )
     end = Instant(of.start + 72 * HOUR_S)
     tape = PriceTape.from_history(trace, setting.markets, of.start, end, capacity)
-    strategy, beliefs = LIVE[of.strategy](0.0), Hourly(trace, setting.markets)
+    strategy, beliefs = LIVE[of.objective.strategy](0.0), Hourly(trace, setting.markets)
     found = backtest(strategy, setting, job, tape, beliefs, np.array([of.start]))
     return found.ran, int(found.owed_micros[0])
 
@@ -92,14 +92,14 @@ def check(of: RunSpec, trace: PriceHistory, capacity: Observations = UNLIMITED) 
 
 
 def proteus(rules: MarketRules = AWS_2016, *, clocks: int) -> RunSpec:
-    return replace(terms(rules, clocks=clocks), strategy="proteus")
+    return changed(terms(rules, clocks=clocks), strategy="proteus")
 
 
 def auto(rules: MarketRules, *, kept: bool, clocks: int = 240) -> RunSpec:
     """By the default; ``kept``: with checkpoints, so that all of it may be on spot."""
     of = terms(rules, clocks=clocks)
     keeps = CheckpointPolicy(20, Seconds(0.0)) if kept else None
-    return replace(of, strategy="auto", keeps=keeps, limits=replace(of.limits, max_instances=7))
+    return changed(of, strategy="auto", keeps=keeps, limits=replace(of.limits, max_instances=7))
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["tier on demand", "tier anywhere"])
@@ -147,7 +147,7 @@ def test_also_where_machines_end_at_an_age() -> None:
 
 def test_also_where_machines_join_slowly_and_losses_are_dear() -> None:
     of = proteus(clocks=240)
-    slow = replace(of, scaling=replace(of.scaling, sigma_s=Seconds(90), lambda_s=Seconds(300)))
+    slow = changed(of, scaling=replace(of.work.scaling, sigma_s=Seconds(90), lambda_s=Seconds(300)))
     check(slow, random_trace(7))
 
 

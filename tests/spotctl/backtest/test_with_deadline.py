@@ -26,7 +26,7 @@ from spotctl.errors import UsageError
 from spotctl.job.file import load_job
 from spotctl.records.ledger import Ledger
 from spotctl.worlds.replay import replay_world
-from tests.spotctl.build import Silent, redecided
+from tests.spotctl.build import Silent, changed, redecided
 
 JOB = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
 
@@ -104,7 +104,7 @@ def test_a_job_is_run_entry_by_entry_as_it_runs_live(strategy: str) -> None:
     """Neither what the backtest holds of the trace nor what it leaves out changes what is decided or paid."""
     prepared_job = prepared(4.0, BacktestOptions(starts=2, seed=4))
     begins = Instant(int(prepared_job.starts[0]))
-    terms = replace(prepared_job.resolved.terms, strategy=strategy, start=begins)
+    terms = changed(prepared_job.resolved.terms, strategy=strategy, start=begins)
     resolved = replace(prepared_job.resolved, terms=terms)
     quick = run_job(resolved, index_crossings(resolved))
     with closing(Ledger.in_memory()) as ledger:

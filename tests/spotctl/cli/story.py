@@ -13,7 +13,7 @@ from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control import entries as e
 from spotctl.control.evolve import evolve, initial_state
-from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
+from spotctl.control.run_spec import MarketOption, Origin, RunSpec, StopCondition, WorkTerms
 from spotctl.control.state import State
 
 START = parse_instant("2016-06-05T14:00:00Z")
@@ -29,18 +29,18 @@ def at(minutes: float) -> Instant:
 def terms() -> RunSpec:
     return RunSpec(
         job="movies",
-        run="movies-1",
-        seed=0,
+        origin=Origin(run="movies-1", seed=0, prices="bundled market (generated)"),
         start=START,
         rules=AWS_2016,
         reliable=MarketOption(RELIABLE, UsdPerHour(0.239), 4),
         reliable_count=1,
         spot=(MarketOption(SPOT, UsdPerHour(0.209), 4),),
         limits=Limits(8, 4),
-        scaling=ScalingModel(0.95, Seconds(60), Seconds(120), 1, 15),
-        stop=StopCondition(40),
-        core_seconds_per_clock=600.0,
-        prices="bundled market (generated)",
+        work=WorkTerms(
+            scaling=ScalingModel(0.95, Seconds(60), Seconds(120), 1, 15),
+            stop=StopCondition(40),
+            core_seconds_per_clock=600.0,
+        ),
     )
 
 

@@ -81,7 +81,7 @@ class RandomWorld:
             self._at(terms.start, self._price_of(market))
         if terms.queued is not None:
             self._at(terms.start, self._lease)
-        whenever = 120 if self._chance(0.2) else 80 * (terms.stop.clocks or 0)
+        whenever = 120 if self._chance(0.2) else 80 * (terms.work.stop.clocks or 0)
         self._after(self._delay(0, whenever), self._strike)
 
     # ---- World ----------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class RandomWorld:
             if not self._joined:
                 self._after(self._delay(20, 90), self._of_this_attempt(self._progress))
                 if not self._attempt and self._chance(0.2):
-                    self._clock = self._kept = int(self._rng.integers(self._terms.stop.clocks or 1))
+                    self._clock = self._kept = int(self._rng.integers(self._terms.work.stop.clocks or 1))
                     yield e.TrainingResumed(at, self._clock, "checkpoints/before")
             self._joined.add(name)
             yield e.MachineJoined(at, name)
@@ -281,7 +281,7 @@ class RandomWorld:
 
     def _store(self, at: Instant) -> Iterator[e.Fact]:
         here = sorted(self._joined - self.ended)
-        if here and self._terms.luggage is not None:
+        if here and self._terms.recovery.luggage is not None:
             self._stored_by = here[int(self._rng.integers(len(here)))]
             yield e.CheckpointStored(at, self._stored_by, self._clock, int(self._delay(0, 1e11)))
 
@@ -303,7 +303,7 @@ class RandomWorld:
             yield e.Checkpointed(at, self._clock, "checkpoints/now")
         elif self._chance(0.1):
             yield e.CheckpointFailed(at, self._clock, "no space left")
-        if self._clock == self._terms.stop.clocks:
+        if self._clock == self._terms.work.stop.clocks:
             yield from self._finish(at)
         else:
             self._after(self._delay(20, 120), self._of_this_attempt(self._progress), since=at)

@@ -26,6 +26,7 @@ from tests.spotctl.build import (
     START,
     Away,
     capacity_between,
+    changed,
     random_trace,
     replay,
     scripted_trace,
@@ -38,11 +39,11 @@ DEAR = 2.0
 
 
 def job(rules: str, **changes: object) -> RunSpec:
-    return replace(terms(RULES[rules], clocks=200), start_s=Seconds(60.0), **changes)  # type: ignore[arg-type]
+    return changed(terms(RULES[rules], clocks=200), start_s=Seconds(60.0), **changes)
 
 
 def of(promise_for: RunSpec, trace: PriceHistory) -> Promise:
-    far = replace(promise_for, deadline_s=Seconds(30 * 86400.0))
+    far = changed(promise_for, deadline_s=Seconds(30 * 86400.0))
     found = deadline_promise(initial_state(e.JobStarted(START, far), trace))
     assert found is not None
     return found
@@ -125,11 +126,11 @@ def test_the_least_budget_is_enough_where_only_machines_on_demand_are_left(
         made, price = job(rules), (0.1, 0.1, 0.239)[number % 3]
         spot = tuple(replace(tradable, on_demand=UsdPerHour(price)) for tradable in made.spot)
         reliable = replace(made.reliable, on_demand=UsdPerHour(0.2))
-        stop = replace(made.stop, clocks=int(rng.integers(40, 160)))
-        made = replace(made, spot=spot, reliable=reliable, stop=stop)
+        stop = replace(made.work.stop, clocks=int(rng.integers(40, 160)))
+        made = changed(made, spot=spot, reliable=reliable, stop=stop)
         trace, capacity = world_of(rules, [(START, START + 30 * 86400)], seed=number)
         promise = of(made, trace)
-        asked = replace(
+        asked = changed(
             made,
             deadline_s=Seconds(promise.least_deadline_s * float(rng.choice([1.0, 2.0]))),
             budget=round_up_budget(promise.least_budget),
@@ -137,7 +138,7 @@ def test_the_least_budget_is_enough_where_only_machines_on_demand_are_left(
         state, _ = replay(asked, trace, capacity=capacity)
         assert state.ending.closed is not None
         assert (state.ending.closed.exit_code, state.ending.closed.why) == (0, "the work is done"), number
-        assert cost_so_far(state).total <= (asked.budget or 0), number
+        assert cost_so_far(state).total <= (asked.objective.budget or 0), number
 
 
 def of_two_types(rules: str, **changes: object) -> tuple[RunSpec, PriceHistory]:
@@ -186,7 +187,7 @@ def test_a_promise_rests_on_the_type_that_keeps_it_for_least(rules: str, slack: 
     )
     promise = of(replace(terms_, spot=large), dear)
     deadline_s = Seconds(promise.least_deadline_s * slack)
-    state, _ = replay(replace(terms_, spot=large, deadline_s=deadline_s), dear)
+    state, _ = replay(changed(terms_, spot=large, deadline_s=deadline_s), dear)
     assert taken_s(state) <= deadline_s
     assert state.ending.closed is not None
     assert state.ending.closed.exit_code == 0

@@ -29,7 +29,7 @@ from spotctl.control.state import State
 from spotctl.report.groupings import Grouping
 from spotctl.report.groups import group_runs
 from spotctl.report.summarize import summarize
-from tests.spotctl.build import START, redecided, replay, terms
+from tests.spotctl.build import START, changed, redecided, replay, terms
 
 EAST = Market("aws", "us-east-1", "us-east-1a", "c5.xlarge")
 BESIDE = replace(EAST, zone="us-east-1b")
@@ -45,7 +45,7 @@ def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: A
     rules = combine_rules([RULES[market.cloud] for market in markets])
     own = {m: None if RULES[m.cloud] == rules else RULES[m.cloud] for m in markets}
     tariffs = tuple(EgressTariff(c, to, usd) for (c, to), usd in bundled_egress().items() if to != "zone")
-    made = replace(
+    made = changed(
         terms(rules, clocks=clocks, work=4.0 * STEP_S),
         engine=CHECKPOINTING_PROGRAM,
         reliable_count=0,
@@ -55,7 +55,7 @@ def of(*markets: Market, gigabytes: float = 10.0, clocks: int = 36, **changes: A
         checkpoints=Checkpointing(Seconds(1200.0), 0.0, Seconds(60.0)),
         luggage=MovableCheckpoint(int(gigabytes * 1e9), 125e6, tariffs),
     )
-    return replace(made, **changes)
+    return changed(made, **changes)
 
 
 def prices(*steps: tuple[Market, int, float], markets: Sequence[Market]) -> PriceHistory:
@@ -182,7 +182,7 @@ def test_a_promise_holds_wherever_the_job_is_carried(
     assert promise is not None
     deadline_s = Seconds(promise.least_deadline_s * slack)
     budget = None if spare is None else MicroUsd(int(promise.least_budget * spare * 1e6) + 1)
-    state, _ = replay(replace(far, deadline_s=deadline_s, budget=budget), trace, capacity=capacity)
+    state, _ = replay(changed(far, deadline_s=deadline_s, budget=budget), trace, capacity=capacity)
     assert state.ending.closed is not None
     assert (state.ending.closed.exit_code, state.work_left) == (0, 0), state.ending.closed.why
     assert state.training.training_over_at is not None

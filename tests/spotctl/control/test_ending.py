@@ -13,7 +13,7 @@ from pricing_data.model.units import Instant, MicroUsd
 from spotctl.control import entries as e
 from spotctl.control.run_spec import SAVE_WITHIN_S
 from spotctl.control.state_values import Phase
-from tests.spotctl.build import terms
+from tests.spotctl.build import changed, terms
 from tests.spotctl.control.test_step import Core, after, only
 
 CLOCKS = 60
@@ -43,7 +43,7 @@ def given_up_at(core: Core, until: Instant) -> Sequence[Instant]:
 
 
 def test_the_limit_is_half_an_hour_and_two_clocks_of_the_first_machines_alone() -> None:
-    of = replace(terms(), core_seconds_per_clock=600.5, reliable_count=2)
+    of = changed(terms(), core_seconds_per_clock=600.5, reliable_count=2)
     assert of.end_within_s == SAVE_WITHIN_S + -(-2 * 600.5 // (2 * of.reliable.cores))
 
 
@@ -69,7 +69,7 @@ def test_what_is_left_to_go_on_from_is_said() -> None:
 
 
 def test_a_spent_budget_is_spent_however_long_the_training_takes_to_stop() -> None:
-    core = Core(replace(terms(), budget=MicroUsd(300_000))).training().with_spot()
+    core = Core(changed(terms(), budget=MicroUsd(300_000))).training().with_spot()
     assert core.state.phase is Phase.STOPPING
     assert given_up_at(core, after(150 + LIMIT_S))
     closed = ended(core)

@@ -20,7 +20,7 @@ from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.world import TraceWorld
-from tests.spotctl.build import MARKETS, START, Silent, scripted_trace, terms
+from tests.spotctl.build import MARKETS, START, Silent, changed, scripted_trace, terms
 
 Given = tuple[int, Lease | None, MicroUsd | None]
 """(seconds after START, lease, allowance)."""
@@ -135,7 +135,7 @@ def test_bids_stay_at_the_list_price_where_money_is_counted() -> None:
 
 
 def test_a_promised_job_keeps_its_deadline_without_any_lease() -> None:
-    of = replace(
+    of = changed(
         queued(terms(clocks=60), promised=True), deadline_s=Seconds(4 * 3600.0), start_s=Seconds(60.0)
     )
     run = Leasing(of, [])

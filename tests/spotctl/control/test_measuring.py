@@ -25,7 +25,7 @@ from spotctl.control.evolve import evolve, initial_state
 from spotctl.control.run_spec import MarketOption, RunSpec
 from spotctl.control.state import State
 from spotctl.engines.command_model import SimulatedProgram
-from tests.spotctl.build import START, random_trace, redecided, replay, scripted_trace, terms
+from tests.spotctl.build import START, changed, random_trace, redecided, replay, scripted_trace, terms
 
 TRUTH = ScalingModel(0.9, Seconds(40), Seconds(90), stage2_above=1, stage3_above=4)
 CONFIGURED = replace(TRUTH, phi=0.99, sigma_s=Seconds(5), lambda_s=Seconds(5))
@@ -38,14 +38,14 @@ def seen_by(of: RunSpec) -> State:
     """
     away = [(zone, 2 * HOUR_S, 5.0) for zone in range(3)]
     trace = scripted_trace(*away, *((zone, 3 * HOUR_S, 0.035) for zone in range(3)))
-    _, entries = replay(replace(terms(clocks=300), scaling=TRUTH), trace)
+    _, entries = replay(changed(terms(clocks=300), scaling=TRUTH), trace)
     first = entries[0]
     assert isinstance(first, e.JobStarted)
     return reduce(evolve, entries[1:], initial_state(structs.replace(first, terms=of), trace))
 
 
 def test_what_progress_shows_is_believed_and_the_rest_is_as_configured() -> None:
-    state = seen_by(replace(terms(clocks=300), scaling=CONFIGURED, measure=True))
+    state = seen_by(changed(terms(clocks=300), scaling=CONFIGURED, measure=True))
     assert state.knowledge.measured is not None
     found = state.knowledge.measured.fit_scaling(CONFIGURED)
     assert build_observation(state).scaling == found
@@ -54,7 +54,7 @@ def test_what_progress_shows_is_believed_and_the_rest_is_as_configured() -> None
 
 
 def test_a_file_that_does_not_ask_for_it_is_taken_at_its_word() -> None:
-    state = seen_by(replace(terms(clocks=300), scaling=CONFIGURED))
+    state = seen_by(changed(terms(clocks=300), scaling=CONFIGURED))
     assert state.knowledge.measured is None
     assert build_observation(state).scaling == CONFIGURED
 
@@ -62,7 +62,7 @@ def test_a_file_that_does_not_ask_for_it_is_taken_at_its_word() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_that_measures_is_decided_again_alike(seed: int) -> None:
     """What was measured is folded from the ledger, like everything else."""
-    of = replace(terms(clocks=200, work=1200.0), measure=True)
+    of = changed(terms(clocks=200, work=1200.0), measure=True)
     trace = random_trace(seed)
     state, entries = replay(of, trace)
     first = entries[0]
@@ -84,8 +84,8 @@ class AsFastAs(SimulatedProgram):
     """A program that finds its machines slower or faster than their cores say."""
 
     def __init__(self, of: RunSpec, truth: Mapping[str, int]) -> None:
-        assert of.checkpoints is not None
-        super().__init__(of, of.checkpoints)
+        assert of.recovery.checkpoints is not None
+        super().__init__(of, of.recovery.checkpoints)
         self._truth = truth
 
     def send_command(self, number: int, command: e.Tell) -> None:
@@ -98,7 +98,7 @@ class AsFastAs(SimulatedProgram):
 def of_two_types(**changes: Any) -> RunSpec:
     """A program of 120 steps of five minutes, on one machine of either type: eight cores each."""
     spot = tuple(MarketOption(market, UsdPerHour(0.4), 8) for market in (ONE, OTHER))
-    made = replace(
+    made = changed(
         terms(AWS, clocks=120, work=2400.0),
         reliable_count=0,
         reliable=spot[0],
@@ -107,7 +107,7 @@ def of_two_types(**changes: Any) -> RunSpec:
         checkpoints=Checkpointing(Seconds(600.0), 0.0, Seconds(30.0)),
         start_s=Seconds(60.0),
     )
-    return replace(made, **changes)
+    return changed(made, **changes)
 
 
 def constant(*prices: tuple[Market, float]) -> PriceHistory:
@@ -151,7 +151,7 @@ def test_a_job_that_proves_slow_is_in_time_all_the_same(slack: float) -> None:
     away = Observations.from_spells(
         {m: Spells.from_columns(begins, outages, [True] * len(outages)) for m in (ONE, OTHER)}
     )
-    of = replace(far, deadline_s=deadline_s)
+    of = changed(far, deadline_s=deadline_s)
     state, _ = replay(of, trace, capacity=away, training=AsFastAs(of, truth))
     assert state.training.training_over_at is not None
     assert state.training.training_over_at - START <= deadline_s

@@ -105,7 +105,7 @@ def test_a_plan_that_is_folded_leaves_nothing_to_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spot_is_worth_it(seed: int) -> None:
     state, entries = replayed(seed)
-    assert state.training.clock == state.terms.stop.clocks
+    assert state.training.clock == state.terms.work.stop.clocks
     assert any(isinstance(entry, e.Acquire) and entry.bid is not None for entry in entries)
     assert any(isinstance(entry, e.StageEntered) for entry in entries)
     assert (build_account(state).savings or 0) > 0.5

@@ -17,7 +17,7 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.rules import AWS
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
 from spotctl.control.billing import cost_so_far
-from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
+from spotctl.control.run_spec import MarketOption, Objective, Origin, RunSpec, StopCondition, WorkTerms
 from spotctl.control.state import State
 from tests.spotctl.build import replay
 
@@ -35,19 +35,19 @@ def job(zone: str, start: Instant, deadline_h: float | None) -> RunSpec:
     """A day of work on one V100; what keeps the model is small and does none of it."""
     return RunSpec(
         job="v100",
-        run="r",
-        seed=1,
+        origin=Origin(run="r", seed=1, prices="recorded"),
         start=start,
         rules=AWS,
         reliable=MarketOption(Market("aws", zone[:-1], zone, "t3.small"), UsdPerHour(0.0208), 0),
         reliable_count=1,
         spot=(MarketOption(market(zone), ON_DEMAND, 8),),
         limits=Limits(max_instances=1, max_per_allocation=1),
-        scaling=ScalingModel(1.0, Seconds(120), Seconds(60), stage2_above=0, stage3_above=0.5),
-        stop=StopCondition(clocks=WORK_H * 30),
-        core_seconds_per_clock=960.0,
-        prices="recorded",
-        deadline_s=None if deadline_h is None else Seconds(deadline_h * HOUR_S),
+        work=WorkTerms(
+            scaling=ScalingModel(1.0, Seconds(120), Seconds(60), stage2_above=0, stage3_above=0.5),
+            stop=StopCondition(clocks=WORK_H * 30),
+            core_seconds_per_clock=960.0,
+        ),
+        objective=Objective(deadline_s=None if deadline_h is None else Seconds(deadline_h * HOUR_S)),
         start_s=Seconds(60.0),
     )
 

@@ -27,7 +27,7 @@ from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.ledger import Ledger
 from spotctl.timesource import VirtualTime
 from spotctl.worlds.world import TraceWorld
-from tests.spotctl.build import START, Silent, redecided, scripted_trace, shortened, terms
+from tests.spotctl.build import START, Silent, changed, redecided, scripted_trace, shortened, terms
 from tests.spotctl.control.test_step import Core, after, only
 
 LOST_S = 300
@@ -35,7 +35,7 @@ LOST_S = 300
 
 def keeping(of: RunSpec | None = None, clocks: int = 4) -> RunSpec:
     """Its reliable machines are on demand, as every strategy but the default has them."""
-    return replace(of or terms(AWS), keeps=CheckpointPolicy(clocks, Seconds(0.0)), strategy="proteus")
+    return changed(of or terms(AWS), keeps=CheckpointPolicy(clocks, Seconds(0.0)), strategy="proteus")
 
 
 def kept_at(core: Core, clock: int, at_s: int = 200) -> Core:
@@ -199,7 +199,7 @@ def test_a_refused_reliable_machine_is_asked_for_again_later() -> None:
 def test_a_model_that_was_about_to_be_saved_is_saved_from_the_checkpoint() -> None:
     """The time of the job is up: it is not trained any further, but nothing that was kept is thrown away."""
     of = keeping()
-    core = Core(replace(of, stop=replace(of.stop, seconds=Seconds(200.0)))).training()
+    core = Core(changed(of, stop=replace(of.work.stop, seconds=Seconds(200.0)))).training()
     kept_at(core, 4)
     core.tell(e.Woke(after(275)))
     assert core.state.phase is Phase.STOPPING
@@ -209,7 +209,7 @@ def test_a_model_that_was_about_to_be_saved_is_saved_from_the_checkpoint() -> No
 
 
 def test_it_does_not_begin_again_on_money_it_has_not() -> None:
-    core = kept_at(Core(replace(keeping(), budget=MicroUsd(10_000))).training(), 4)
+    core = kept_at(Core(changed(keeping(), budget=MicroUsd(10_000))).training(), 4)
     dies(core, "r1-1", LOST_S)
     assert core.state.ending.failure is not None
     assert "and its budget is spent; a launch that resumes" in core.state.ending.failure
@@ -253,7 +253,7 @@ def test_those_that_come_further_go_on(said: str) -> None:
 
 
 def test_machines_that_the_provider_takes_are_no_fault_and_on_demand_follows_them_in_the_end() -> None:
-    core = kept_at(Core(replace(keeping(), strategy="auto")).training(), 4)
+    core = kept_at(Core(changed(keeping(), strategy="auto")).training(), 4)
     for number in range(1, MAX_FAILED_RESTARTS + 3):
         assert core.state.allocations[f"r{number}"].on_demand == (number > MAX_FAILED_RESTARTS + 1)
         core.tell(e.InstancesEnded(after(LOST_S * number), (f"r{number}-1",), EndReason.EVICTED))
@@ -278,7 +278,7 @@ def test_machines_that_are_lost_before_they_take_part_count_as_in_vain() -> None
 
 @pytest.mark.parametrize(("hours", "in_time"), [(20, True), (2, False)])
 def test_whether_the_deadline_can_still_be_kept_is_said(hours: int, in_time: bool) -> None:
-    of = replace(keeping(), deadline_s=Seconds(float(hours * HOUR_S)), start_s=Seconds(60.0))
+    of = changed(keeping(), deadline_s=Seconds(float(hours * HOUR_S)), start_s=Seconds(60.0))
     core = kept_at(Core(of).training(), 4)
     dies(core, "r1-1", 5400)
     (told,) = only(e.TellRestart, emptied(core, 5401))
@@ -365,7 +365,7 @@ def test_a_replay_that_loses_its_reliable_machine_twice_does_the_same_work_later
 def test_a_deadline_that_can_still_be_kept_is_kept() -> None:
     of = replace(keeping(), start_s=Seconds(60.0))
     calm, _ = replayed(of, {})
-    tight = replace(of, deadline_s=Seconds(2.0 * (calm.now - START)))
+    tight = changed(of, deadline_s=Seconds(2.0 * (calm.now - START)))
     state, entries = replayed(tight, DEATHS)
     told = [entry.in_time for entry in entries if isinstance(entry, e.TellRestart)]
     assert told == [True, True]
@@ -375,7 +375,7 @@ def test_a_deadline_that_can_still_be_kept_is_kept() -> None:
 
 
 def test_checkpoints_by_time_cost_at_most_their_interval() -> None:
-    of = replace(terms(AWS), keeps=CheckpointPolicy(0, Seconds(600.0)))
+    of = changed(terms(AWS), keeps=CheckpointPolicy(0, Seconds(600.0)))
     state, entries = replayed(of, {"r1-1": 2400})
     kept = [entry.at for entry in entries if isinstance(entry, e.Checkpointed) and entry.at < after(2400)]
     assert all(600 <= later - earlier < 900 for earlier, later in pairwise(kept))

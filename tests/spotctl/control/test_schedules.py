@@ -34,7 +34,7 @@ from spotctl.control.state_values import MarketKnowledge, Phase
 from spotctl.control.step import plan
 from spotctl.records.codec import decode_entry, encode_entry
 from spotctl.records.ledger import Ledger
-from tests.spotctl.build import MARKETS, Silent, random_trace, terms
+from tests.spotctl.build import MARKETS, Silent, changed, random_trace, terms
 from tests.spotctl.control.random_world import Fault, RandomWorld
 
 MOST_FACTS = 1500
@@ -64,15 +64,15 @@ def random_terms(seed: int) -> RunSpec:
         replace(t, market=_PLACES.get(t.market, t.market), cores=cores.get(t.market, t.cores))
         for t in of.spot
     )
-    of = replace(of, spot=spot, luggage=LUGGAGE if rng.random() < 0.5 else None)
+    of = changed(of, spot=spot, luggage=LUGGAGE if rng.random() < 0.5 else None)
     few_bids = replace(of.limits, max_instances=int(rng.integers(1, 9)), bid_deltas=(0.001, 0.02, 0.2))
     until = replace(
-        of.stop,
+        of.work.stop,
         seconds=Seconds(float(rng.integers(600, 7200))) if rng.random() < 0.2 else None,
         objective_delta=0.02 if rng.random() < 0.2 else None,
     )
     machines, drain = int(rng.integers(1, 3)), bool(rng.random() < 0.3)
-    of = replace(of, limits=few_bids, stop=until, reliable_count=machines, drain=drain)
+    of = changed(of, limits=few_bids, stop=until, reliable_count=machines, drain=drain)
     deadline_s = Seconds(float(rng.integers(600, 7200))) if rng.random() < 0.5 else None
     named = [name for name in LIVE if deadline_s is not None or name not in NEED_DEADLINE]
     strategy = str(rng.choice(named)) if rng.random() < 0.5 else DEFAULT
@@ -80,8 +80,8 @@ def random_terms(seed: int) -> RunSpec:
         rents = tuple(tradable.market for tradable in of.spot[seed % 2 :])
         of = replace(of, queued=QueueMembership(deadline_s is not None and seed % 2 == 1, rents))
     keeps = CheckpointPolicy(1, Seconds(0.0)) if np.random.default_rng((seed, 3)).random() < 0.5 else None
-    of = replace(of, keeps=keeps)
-    return replace(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
+    of = changed(of, keeps=keeps)
+    return changed(of, deadline_s=deadline_s, strategy=strategy, start_s=Seconds(60.0), measure=seed % 2 == 0)
 
 
 def run_schedule(seed: int, fault: Fault, plan: Plan = plan, evolve: Evolve = evolve) -> Outcome:
@@ -161,7 +161,7 @@ class Checks:
             case e.TellRestart():
                 self._once("restart", str(command.number))
                 assert not list(state.live_instances()), "begun again while machines of before live"
-                assert state.terms.keeps is not None
+                assert state.terms.recovery.keeps is not None
                 self._said.discard(("stop", ""))
             case e.WakeAt():
                 assert command.when > command.at
@@ -189,7 +189,7 @@ class Checks:
             mine = [a for a in state.allocations.values() if a.on_demand is on_demand and not a.reliable]
             wanted = sum(1 for a in mine for i in state.instances_of(a.name) if i.is_staying)
             wanted += sum(a.count for a in mine if a.awaits_answer)
-            exchanged = 1 if on_demand or state.terms.strategy != "auto" else 2
+            exchanged = 1 if on_demand or state.terms.objective.strategy != "auto" else 2
             most = exchanged * state.terms.limits.max_instances
             assert wanted <= most, "more machines than the job allows"
         said = (x for x in entries if isinstance(x, e.MachineGivenUp | e.ControllerSilent))
@@ -253,7 +253,9 @@ RELIABLE = (Fault.RELIABLE_DIES, Fault.RELIABLE_DIE, Fault.CONTROLLER_HANGS)
 def check_end(outcome: Outcome, fault: Fault) -> None:
     closed = outcome.state.ending.closed
     assert closed is not None
-    missed = closed.exit_code == 6 and outcome.state.terms.deadline_s is not None  # nobody promised it here
+    missed = (
+        closed.exit_code == 6 and outcome.state.terms.objective.deadline_s is not None
+    )  # nobody promised it here
     ending = (closed.outcome, 0 if missed else closed.exit_code)
     too_late = fault in (Fault.CANCEL, Fault.STOP_HANGS) and outcome.state.work_left == 0
     survived = fault in (Fault.RELIABLE_DIES, Fault.CONTROLLER_HANGS) and outcome.state.recovery.restarts > 0

@@ -18,7 +18,7 @@ from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import REFUSED_REST_S, State
 from spotctl.control.state_values import Phase
 from spotctl.control.step import plan
-from tests.spotctl.build import MARKETS, START, scripted_trace, terms
+from tests.spotctl.build import MARKETS, START, changed, scripted_trace, terms
 
 BID = UsdPerHour(0.1)
 
@@ -98,7 +98,7 @@ def test_where_a_market_refuses_the_others_are_asked_at_once_and_it_is_left_alon
 
 
 def test_machines_on_demand_that_are_refused_are_asked_for_again_at_the_next_decision() -> None:
-    core = Core(replace(terms(), strategy="on-demand")).training()
+    core = Core(changed(terms(), strategy="on-demand")).training()
     (wanted,) = [a for a in core.state.allocations.values() if not a.reliable]
     assert wanted.on_demand
     refused = e.Refused(after(76), wanted.name, "CapacityUnavailable", "no machines")
@@ -222,7 +222,7 @@ def test_when_the_work_is_done_everything_is_released() -> None:
 
 
 def test_a_drained_run_keeps_paid_hours_to_their_end() -> None:
-    core, said = finished(replace(terms(AWS_2016), drain=True))
+    core, said = finished(changed(terms(AWS_2016), drain=True))
     assert [command for command in said if not isinstance(command, e.WakeAt)] == [
         e.Release(after(1000), ("r1-1",), "the job is over")
     ]
@@ -234,7 +234,7 @@ def test_a_drained_run_keeps_paid_hours_to_their_end() -> None:
 
 
 def test_where_seconds_are_billed_there_is_no_hour_to_wait_out() -> None:
-    _, said = finished(replace(terms(AWS), drain=True))
+    _, said = finished(changed(terms(AWS), drain=True))
     (released,) = only(e.Release, said)
     assert isinstance(released, e.Release)
     assert set(released.instances) >= {"r1-1", "s1-1"}
@@ -287,7 +287,7 @@ def test_what_is_taken_down_cannot_be_cancelled_any_more() -> None:
     ids=["time", "objective"],
 )
 def test_a_run_stops_gracefully_when_its_end_is_reached(stop: dict[str, float], fact: e.Fact) -> None:
-    of = replace(terms(), stop=replace(terms().stop, clocks=None, **stop))  # type: ignore[arg-type]
+    of = changed(terms(), stop=replace(terms().work.stop, clocks=None, **stop))  # type: ignore[arg-type]
     core = Core(of).training()
     assert only(e.TellStop, core.tell(e.ObjectiveReported(after(200), 2, 1.0))) == []
     assert only(e.TellStop, core.tell(fact)) == [e.TellStop(fact.at)]
@@ -298,7 +298,7 @@ SPENT = (e.RunOutcome.FAILED, 6, "the budget was spent before the work was done"
 
 
 def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
-    core = Core(replace(terms(), budget=MicroUsd(300_000))).training().with_spot()
+    core = Core(changed(terms(), budget=MicroUsd(300_000))).training().with_spot()
     assert core.state.phase is Phase.STOPPING
     core.tell(e.TrainingFinished(after(180), 0, "model.npz"))
     for name in [a.name for a in core.state.allocations.values() if a.awaits_answer]:
@@ -311,7 +311,7 @@ def test_a_run_whose_budget_is_spent_stops_and_says_so() -> None:
 
 @pytest.mark.parametrize("clocks", [60, None])
 def test_a_machine_that_never_becomes_ready_costs_the_budget_and_no_more(clocks: int | None) -> None:
-    core = Core(replace(terms(AWS), budget=MicroUsd(199_000), stop=replace(terms().stop, clocks=clocks)))
+    core = Core(changed(terms(AWS), budget=MicroUsd(199_000), stop=replace(terms().work.stop, clocks=clocks)))
     core.tell(e.Granted(START, "r1", ("r1-1",)), e.InstancesRunning(after(60), ("r1-1",)))
     assert core.tell(e.PriceChanged(after(60 + HOUR_S - 10), MARKETS[0], UsdPerHour(0.04))) == []
     assert only(e.Release, core.tell(e.PriceChanged(after(60 + HOUR_S), MARKETS[0], UsdPerHour(0.041)))) == [
@@ -324,7 +324,7 @@ def test_a_machine_that_never_becomes_ready_costs_the_budget_and_no_more(clocks:
 
 def test_a_command_whose_setup_never_ends_costs_the_budget_and_no_more() -> None:
     """It decides while it waits: nothing else is bought in the meantime, nor afterwards."""
-    core = Core(replace(terms(AWS), reliable_count=0, budget=MicroUsd(30_000)))
+    core = Core(changed(terms(AWS), reliable_count=0, budget=MicroUsd(30_000)))
     (asked,) = core.state.allocations.values()
     core.tell(e.Granted(START, asked.name, ("s1-1",)), e.InstancesRunning(after(60), ("s1-1",)))
     said = core.tell(e.PriceChanged(after(2 * HOUR_S), MARKETS[0], UsdPerHour(0.036)))
@@ -340,7 +340,7 @@ def test_a_command_whose_setup_never_ends_costs_the_budget_and_no_more() -> None
 
 @pytest.mark.parametrize(("deadline_s", "code"), [(900.0, 6), (1000.0, 0)])
 def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, code: int) -> None:
-    core, _ = finished(replace(terms(), deadline_s=Seconds(deadline_s)))
+    core, _ = finished(changed(terms(), deadline_s=Seconds(deadline_s)))
     names = tuple(core.state.instances)
     (closed,) = core.tell(e.InstancesEnded(after(1001), names, EndReason.RELEASED))
     assert isinstance(closed, e.Close)
@@ -349,10 +349,10 @@ def test_a_deadline_that_was_missed_shows_in_the_exit_code(deadline_s: float, co
 
 def test_an_hour_that_an_announced_eviction_makes_free_spends_no_budget() -> None:
     """Four machines whose hour begins at 0.035 $; the reliable one costs 0.199 $."""
-    core = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training().with_spot()
+    core = Core(changed(terms(AWS_2016), budget=MicroUsd(300_000))).training().with_spot()
     assert cost_so_far(core.state).total == 199_000 + 4 * 35_000
     assert core.state.phase is not Phase.TRAINING, "339 000 is over the budget"
-    warned = Core(replace(terms(AWS_2016), budget=MicroUsd(300_000))).training()
+    warned = Core(changed(terms(AWS_2016), budget=MicroUsd(300_000))).training()
     names = tuple(f"s1-{n}" for n in range(1, 5))
     warned.tell(e.Granted(after(75), "s1", names), e.EvictionWarned(after(100), names, after(220)))
     warned.tell(e.InstancesRunning(after(135), names))

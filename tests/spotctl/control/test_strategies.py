@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from bidbrain.strategies import registry
@@ -14,13 +12,13 @@ from pricing_data.model.units import HOUR_S, Seconds
 from spotctl.control.billing import CostBreakdown, cost_so_far
 from spotctl.control.state import State
 from spotctl.job.spec import DEFAULT_STRATEGY, NEED_DEADLINE, STRATEGIES
-from tests.spotctl.build import START, capacity_between, random_trace, replay, scripted_trace, terms
+from tests.spotctl.build import START, capacity_between, changed, random_trace, replay, scripted_trace, terms
 
 TRACE = random_trace(seed=3)
 
 
 def run(strategy: str, **changes: object) -> tuple[State, CostBreakdown]:
-    of = replace(terms(AWS_2016, clocks=100), strategy=strategy, **changes)  # type: ignore[arg-type]
+    of = changed(terms(AWS_2016, clocks=100), strategy=strategy, **changes)
     state, _ = replay(of, TRACE)
     assert state.ending.closed is not None
     assert (state.ending.closed.exit_code, state.work_left) == (0, 0), state.ending.closed.why
@@ -56,9 +54,9 @@ def test_a_strategy_keeps_a_deadline(strategy: str) -> None:
 
 @pytest.mark.parametrize("rules", [AWS_2016, AWS], ids=lambda rules: rules.name)
 def test_on_demand_is_bought_once_within_a_deadline_too(rules: MarketRules) -> None:
-    of = replace(terms(rules, clocks=100), strategy="on-demand")
+    of = changed(terms(rules, clocks=100), strategy="on-demand")
     alone, _ = replay(of, TRACE)
-    kept, _ = replay(replace(of, deadline_s=Seconds(6 * 3600.0), start_s=Seconds(60.0)), TRACE)
+    kept, _ = replay(changed(of, deadline_s=Seconds(6 * 3600.0), start_s=Seconds(60.0)), TRACE)
     assert cost_so_far(kept) == cost_so_far(alone)
     assert list(kept.allocations) == ["r1", "d1"]
 
@@ -66,10 +64,10 @@ def test_on_demand_is_bought_once_within_a_deadline_too(rules: MarketRules) -> N
 def test_uniform_progress_keeps_to_its_line_and_greedy_waits_for_the_last_moment() -> None:
     """No spot for five hours: the one buys on demand as soon as it is behind, the other when it must."""
     capacity = capacity_between([(START, START + 5 * HOUR_S)])
-    of = replace(terms(AWS, clocks=200), deadline_s=Seconds(8 * 3600.0), start_s=Seconds(60.0))
+    of = changed(terms(AWS, clocks=200), deadline_s=Seconds(8 * 3600.0), start_s=Seconds(60.0))
     bought = {}
     for strategy in NEED_DEADLINE:
-        state, _ = replay(replace(of, strategy=strategy), scripted_trace(quiet=0.08), capacity=capacity)
+        state, _ = replay(changed(of, strategy=strategy), scripted_trace(quiet=0.08), capacity=capacity)
         assert state.ending.closed is not None
         assert state.ending.closed.exit_code == 0
         bought[strategy] = [

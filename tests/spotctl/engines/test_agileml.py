@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import StopCondition
 from spotctl.engines.agileml import AgileMLTraining, attempt_record
-from tests.spotctl.build import START, terms
+from tests.spotctl.build import START, changed, terms
 
 JOIN = e.TellJoin(START, ("s1-1", "s1-2"), reliable=False, cores=4)
 WARN = e.TellWarning(Instant(START + 600), ("s1-1",), Instant(START + 720))
@@ -42,7 +41,7 @@ def resumed(tmp_path: Path) -> Iterator[Resumed]:
 
     def resume(*heard: e.Fact, end_checkpoints: Callable[[], str] = lambda: "") -> AgileMLTraining:
         client = TrainingClient(folder.path, told=0, heard=len(heard))
-        of = replace(terms(), stop=StopCondition(clocks=60, objective_delta=0.01))
+        of = changed(terms(), stop=StopCondition(clocks=60, objective_delta=0.01))
         made.append(AgileMLTraining(client, of, 600.0, str, heard, end_checkpoints))
         return made[-1]
 
@@ -74,7 +73,7 @@ def test_a_warning_is_waited_for_until_its_machine_was_safe_to_kill(resumed: Res
 
 def test_the_end_is_waited_for_from_its_last_clock_or_a_stop_until_it_has_come(resumed: Resumed) -> None:
     """However fast time runs: saving takes its real seconds."""
-    clocks = terms().stop.clocks
+    clocks = terms().work.stop.clocks
     assert clocks is not None
     last, back = e.Progressed(START, clocks, clocks - 1), e.RolledBack(START, clocks - 1, 1)
     finished, failed = (

@@ -18,7 +18,7 @@ from spotctl.engines.command import FIRST_SIGN_S, SILENCE_S, CommandTraining
 from spotctl.records.outputs import keep_checkpoint
 from spotctl.timesource import stopwatch
 from tests.agileml.processes.program_agents import LIMIT_S, PlayedAgent, described
-from tests.spotctl.build import START, terms
+from tests.spotctl.build import START, changed, terms
 
 STEPS = 3
 
@@ -40,7 +40,7 @@ def said(
 ) -> Iterator[CommandTraining]:
     """A training whose only machine has said ``words``."""
     shared = ProgramFolder.prepare(folder / "training", described("true", folder))
-    of = replace(terms(), reliable_count=0, stop=replace(terms().stop, clocks=STEPS))
+    of = changed(terms(), reliable_count=0, stop=replace(terms().work.stop, clocks=STEPS))
     training = CommandTraining(shared, of, 600.0, 0, keep, end, clock=clock)
     try:
         training.send_command(1, e.TellJoin(START, ("s1-1",), False, 4))

@@ -22,14 +22,23 @@ from spotctl.control.evolve import initial_state
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 from spotctl.engines.agileml_model import DRAIN_S
-from tests.spotctl.build import MARKETS, START, asked_once, random_trace, replay, scripted_trace, terms
+from tests.spotctl.build import (
+    MARKETS,
+    START,
+    asked_once,
+    changed,
+    random_trace,
+    replay,
+    scripted_trace,
+    terms,
+)
 
 INTERVAL_S = 1200
 
 
 def of_command(*, saves: bool = True, clocks: int = 60) -> RunSpec:
     """A program of 60 steps of ten minutes on one machine."""
-    return replace(
+    return changed(
         terms(clocks=clocks),
         engine=CHECKPOINTING_PROGRAM,
         reliable_count=0,
@@ -69,12 +78,12 @@ def test_a_warning_costs_steps_only_where_the_program_does_not_heed_it(saves: bo
 
 def test_a_program_that_keeps_nothing_does_all_again_and_is_bought_what_lasts() -> None:
     """Its file says so; one that is believed to keep something is found out when it begins again."""
-    said = replace(of_command(saves=False), keeps_nothing=True)
+    said = changed(of_command(saves=False), keeps_nothing=True)
     state, entries = replay(said, taken(at=9100, back=9300))
     assert [entry.redone for entry in entries if isinstance(entry, e.RolledBack)] == [15]
     assert state.programs.seconds_redone == 9100 - 60 - 15 + DRAIN_S
     assert [entry.clock for entry in entries if isinstance(entry, e.ProgramBegan)] == [0, 0]
-    believed = replace(of_command(), checkpoints=Checkpointing(Seconds(1e6), 0.0, Seconds(60.0)))
+    believed = changed(of_command(), checkpoints=Checkpointing(Seconds(1e6), 0.0, Seconds(60.0)))
     lambdas = [build_observation(of).scaling.lambda_s for of in (opened(believed), opened(said))]
     assert lambdas == [15.0, 15.0 + 60 * 600 / 2]
     ran = structs.replace(
@@ -95,11 +104,11 @@ def opened(of: RunSpec) -> State:
 
 
 def test_a_deadline_is_promised_to_a_program_that_keeps_nothing_as_if_all_of_it_could_be_lost() -> None:
-    said = replace(of_command(saves=False), keeps_nothing=True, deadline_s=Seconds(1e6))
+    said = changed(of_command(saves=False), keeps_nothing=True, deadline_s=Seconds(1e6))
     state = opened(said)
     found = deadline_pledge(state)
     assert found is not None
-    assert found.unsaved_work == found.work == 60 * said.core_seconds_per_clock
+    assert found.unsaved_work == found.work == 60 * said.work.core_seconds_per_clock
 
 
 def test_nothing_is_bought_above_its_price_on_demand() -> None:
@@ -113,7 +122,7 @@ def test_nothing_is_bought_above_its_price_on_demand() -> None:
 
 
 def test_with_a_deadline_machines_on_demand_take_over() -> None:
-    promised = replace(of_command(), deadline_s=Seconds(13.0 * HOUR_S))
+    promised = changed(of_command(), deadline_s=Seconds(13.0 * HOUR_S))
     state, _ = replay(promised, taken(at=9100, back=9100 + 12 * HOUR_S))
     assert [a.on_demand for a in state.allocations.values()] == [False, True]
     assert (state.training.clock, state.ending.closed and state.ending.closed.exit_code) == (60, 0)
@@ -126,11 +135,11 @@ def test_a_promised_deadline_is_kept_whatever_steps_are_lost_with_machines(slack
     evictions = 0
     for seed in range(1, 5):
         trace, of = random_trace(seed), of_command(saves=saves, clocks=12)
-        far = replace(of, deadline_s=Seconds(1e6))
+        far = changed(of, deadline_s=Seconds(1e6))
         promise = deadline_promise(initial_state(e.JobStarted(START, far), trace))
         assert promise is not None
         deadline_s = Seconds(promise.least_deadline_s * slack)
-        state, _ = replay(replace(of, deadline_s=deadline_s), trace)
+        state, _ = replay(changed(of, deadline_s=deadline_s), trace)
         assert state.ending.closed is not None
         assert state.ending.closed.exit_code == 0, f"trace {seed}: {state.ending.closed.why}"
         evictions += state.recovery.evicted_allocations

@@ -20,7 +20,7 @@ from spotctl.errors import JobFileError
 from spotctl.job.file import parse_job
 from spotctl.job.resolve import PriceOptions, resolve_job
 from spotctl.report.baselines import run_baselines
-from tests.spotctl.build import START, replay, scripted_trace, terms
+from tests.spotctl.build import START, changed, replay, scripted_trace, terms
 
 JOB = """\
 engine: command
@@ -56,10 +56,10 @@ def speeds(of: RunSpec) -> dict[str, float]:
 def test_how_fast_it_is_taken_to_be(scaling: str, on: str, small: float, large: float) -> None:
     """On the machine that its work is told for it takes as long as that says, whatever it gains."""
     of = resolved(scaling, on)
-    per_step_s = {kind: of.core_seconds_per_clock / nu for kind, nu in speeds(of).items()}
+    per_step_s = {kind: of.work.core_seconds_per_clock / nu for kind, nu in speeds(of).items()}
     assert 144 / per_step_s["c4.xlarge"] == pytest.approx(small)
     assert 144 / per_step_s["c4.2xlarge"] == pytest.approx(large)
-    assert of.measure is ("measure" in scaling)
+    assert of.work.measure is ("measure" in scaling)
 
 
 def test_a_program_without_work_is_no_faster_on_any_machine_than_on_the_smallest() -> None:
@@ -80,7 +80,7 @@ def test_both_at_once_are_refused_and_elastic_training_has_no_cores() -> None:
 def single_threaded(*, measure: bool = False, faster: float = 1.0) -> RunSpec:
     """A program told of for four cores, on machines with eight; ``faster``: what it really is there."""
     base = terms(clocks=60)
-    return replace(
+    return changed(
         base,
         spot=tuple(replace(t, cores=8, speed=4.0) for t in base.spot),
         reliable=replace(base.reliable, cores=8, speed=4.0),
@@ -97,7 +97,7 @@ def of(state: State) -> Market:
 
 
 def test_a_promise_rests_on_what_the_program_is_taken_to_do_and_not_on_cores() -> None:
-    far = replace(single_threaded(), deadline_s=Seconds(1e6))
+    far = changed(single_threaded(), deadline_s=Seconds(1e6))
     found = deadline_promise(initial_state(e.JobStarted(START, far), scripted_trace()))
     assert found is not None
     assert found.least_deadline_s > 60 * 2400 / 4

@@ -84,15 +84,20 @@ def run_of(folder: Path, spec: JobSpec) -> EngineAdapter:
     )
 
 
-def test_an_elastic_training_is_over_since_the_last_part_of_its_model_was_saved(tmp_path: Path) -> None:
+def test_an_elastic_training_is_over_since_its_controller_saw_the_last_part_of_its_model_saved(
+    tmp_path: Path,
+) -> None:
     engine, folder = run_of(tmp_path, described()), JobFolder(tmp_path / "training")
     folder.path.mkdir()
     JobFolder.set_up(folder.path, job_of(described(), core_seconds_per_clock=60.0, speed=10.0), None)
     assert engine.finished_at() is None
-    wrote(folder.model_folder / partition_file(1), at_s=2000.0)
+    folder.record_finish(2000.0)
+    wrote(folder.model_folder / partition_file(1), at_s=3000.0)
     assert engine.finished_at() is None, "the other part of two is missing"
     wrote(folder.model_folder / partition_file(0), at_s=1000.0)
     assert engine.finished_at() == 2000.0
+    folder.record_finish(2500.0)
+    assert engine.finished_at() == 2000.0, "a controller that was started again saw it later"
 
 
 def test_a_command_is_over_since_its_program_ended_with_status_0(tmp_path: Path) -> None:

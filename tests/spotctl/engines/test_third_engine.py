@@ -91,7 +91,7 @@ class ModelledSweep:
                 return
             self._trial, self._begun = self._trial + 1, ends
             self._news.append(e.Progressed(ends, self._trial, self._trial))
-            if self._trial == self._terms.stop.clocks:
+            if self._trial == self._terms.work.stop.clocks:
                 self._finish(ends)
 
     def _finish(self, at: Instant) -> None:

@@ -75,7 +75,10 @@ def test_a_way_to_keep_a_deadline_needs_one(job: MakeJob, tmp_path: Path) -> Non
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
     spec = job()
     greedy = replace(spec.objective, strategy="greedy")
-    assert resolve_job(replace(spec, objective=greedy), options, "r", seed=1).terms.strategy == "greedy"
+    assert (
+        resolve_job(replace(spec, objective=greedy), options, "r", seed=1).terms.objective.strategy
+        == "greedy"
+    )
     boundless = replace(spec, objective=replace(greedy, deadline=None))
     with pytest.raises(UsageError, match=r"greedy is a way to keep a deadline.*set objective\.deadline"):
         resolve_job(boundless, options, "r", seed=1)
@@ -91,7 +94,7 @@ def test_a_run_starts_when_thirty_days_of_prices_are_known(job: MakeJob, tmp_pat
     options = PriceOptions(trace=trace(tmp_path, months("c4.xlarge")))
     resolved = resolve_job(job(), options, "r", seed=1)
     assert resolved.terms.start == FIRST + 30 * DAY_S == FIRST + HISTORY_BEFORE_START_S
-    assert resolved.terms.prices == str(tmp_path / "prices.csv")
+    assert resolved.terms.origin.prices == str(tmp_path / "prices.csv")
 
 
 def test_or_when_it_is_told_to(job: MakeJob, tmp_path: Path) -> None:
@@ -217,24 +220,24 @@ def test_unknown_rules_are_refused_with_those_there_are(job: MakeJob, tmp_path: 
 def test_the_terms_are_those_of_the_job_file(job: MakeJob, tmp_path: Path) -> None:
     resolved = resolve_job(job(), PriceOptions(trace=trace(tmp_path, BOTH)), "", seed=7).with_run_name("r")
     terms = resolved.terms
-    assert (terms.job, terms.run, terms.seed, terms.reliable_count) == ("nightly", "r", 7, 2)
+    assert (terms.job, terms.origin.run, terms.origin.seed, terms.reliable_count) == ("nightly", "r", 7, 2)
     assert (terms.limits.max_instances, terms.limits.max_per_allocation) == (8, 4)
-    assert (terms.scaling.phi, terms.scaling.sigma_s, terms.scaling.lambda_s) == (
+    assert (terms.work.scaling.phi, terms.work.scaling.sigma_s, terms.work.scaling.lambda_s) == (
         0.9,
         Seconds(90),
         Seconds(120),
     )
-    assert (terms.scaling.stage2_above, terms.scaling.stage3_above) == (2, 20)
-    assert terms.stop == StopCondition(40, Seconds(7200), 0.01)
-    assert (terms.deadline_s, terms.budget) == (Seconds(6 * 3600), MicroUsd(5_000_000))
-    assert not terms.drain
-    assert terms.core_seconds_per_clock == 1200
+    assert (terms.work.scaling.stage2_above, terms.work.scaling.stage3_above) == (2, 20)
+    assert terms.work.stop == StopCondition(40, Seconds(7200), 0.01)
+    assert (terms.objective.deadline_s, terms.objective.budget) == (Seconds(6 * 3600), MicroUsd(5_000_000))
+    assert not terms.objective.drain
+    assert terms.work.core_seconds_per_clock == 1200
 
 
 def test_the_bundled_market_needs_no_options(job: MakeJob) -> None:
     resolved = resolve_job(job(), PriceOptions(), "r", seed=1)
     assert resolved.recording.generated
-    assert "generated" in resolved.terms.prices
+    assert "generated" in resolved.terms.origin.prices
     assert resolved.terms.rules == AWS, "nobody was charged these prices: today's rules"
     assert resolve_job(replace(job(), name="other"), PriceOptions(), "r", seed=1).terms.job == "other"
 
@@ -271,9 +274,9 @@ def test_of_two_clouds_each_has_its_own_rules_and_what_both_promise_is_counted_o
     terms = resolve_job(command(tmp_path), two_clouds(tmp_path), "r", seed=1).terms
     assert [t.rules for t in terms.spot] == [AWS, GCP]
     assert terms.rules.notice_s == min(AWS.notice_s, GCP.notice_s)
-    assert terms.luggage is not None
-    assert (terms.luggage.size_bytes, terms.luggage.bytes_per_s) == (2 * 10**9, 62.5e6)
-    assert {(t.cloud, t.to) for t in terms.luggage.tariffs} == {
+    assert terms.recovery.luggage is not None
+    assert (terms.recovery.luggage.size_bytes, terms.recovery.luggage.bytes_per_s) == (2 * 10**9, 62.5e6)
+    assert {(t.cloud, t.to) for t in terms.recovery.luggage.tariffs} == {
         (cloud, to) for cloud in ("aws", "gcp") for to in ("region", "cloud")
     }
 
@@ -282,7 +285,7 @@ def test_within_one_region_nothing_is_carried(tmp_path: Path) -> None:
     terms = resolve_job(
         command(tmp_path, "clouds: [gcp]", "n2-standard-4"), two_clouds(tmp_path), "r", seed=1
     ).terms
-    assert (terms.rules, terms.spot[0].rules, terms.luggage) == (GCP, None, None)
+    assert (terms.rules, terms.spot[0].rules, terms.recovery.luggage) == (GCP, None, None)
 
 
 def test_rules_that_are_named_are_those_of_all(tmp_path: Path) -> None:

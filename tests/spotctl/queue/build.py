@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from pricing_data.formats.traces import Recording, read_trace
+from pricing_data.formats.traces import read_trace
 from pricing_data.model.market import PriceHistory
 from pricing_data.model.units import HOUR_S
 from spotctl.control import entries as e
@@ -66,7 +66,7 @@ class Watching:
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
         """Nothing to keep."""
 
-    def on_start(self, run: Run, recording: Recording) -> None:
+    def on_start(self, run: Run, prices: str) -> None:
         self.runs[run.name] = run
 
     def on_entry(self, state: State, entry: e.Entry) -> None:

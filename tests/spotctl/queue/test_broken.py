@@ -94,8 +94,8 @@ class Broken(Watching):
     starts: str = ""
     leaves: str = ""
 
-    def on_start(self, run: Any, recording: Any) -> None:
-        super().on_start(run, recording)
+    def on_start(self, run: Any, prices: Any) -> None:
+        super().on_start(run, prices)
         if run.name == self.starts:
             raise Crash
 
@@ -167,7 +167,7 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
                 found, claim = runs.find_run(name), claims.claim_job(name)
                 assert found is not None
                 one = reopen_claimed(found, claim)
-                noting = Noting(one.run, one.ledger, one.settings, one.resolved, one.state, one.entries, gone)
+                noting = Noting(one.run, one.ledger, one.settings, one.inputs, one.state, one.entries, gone)
                 runner.reenter_job(of(settings, name), noting, claim)
             raise Crash
 
@@ -251,8 +251,8 @@ class Removing(Broken):
 
     folder: j.QueueFolder | None = None
 
-    def on_start(self, run: Any, recording: Any) -> None:
-        super().on_start(run, recording)
+    def on_start(self, run: Any, prices: Any) -> None:
+        super().on_start(run, prices)
         if self.folder is not None and run.name == "a":
             self.folder.leave_request(Request("a"))
 

@@ -16,13 +16,13 @@ from spotctl.control.evolve import initial_state
 from spotctl.control.state import State
 from spotctl.queue.allocation.deadline_admission import judge_deadline
 from spotctl.queue.allocation.quotas import Pools
-from tests.spotctl.build import START, scripted_trace, terms
+from tests.spotctl.build import START, changed, scripted_trace, terms
 
 
 @pytest.fixture(scope="module")
 def beginning() -> State:
     return initial_state(
-        e.JobStarted(START, replace(terms(), deadline_s=Seconds(30 * 86400.0))), scripted_trace()
+        e.JobStarted(START, changed(terms(), deadline_s=Seconds(30 * 86400.0))), scripted_trace()
     )
 
 
@@ -31,7 +31,9 @@ def beginning() -> State:
 def test_the_money_that_is_said_to_be_missing_is_enough(beginning: State, clocks: int, price: float) -> None:
     of = beginning.terms
     dear = tuple(replace(tradable, on_demand=UsdPerHour(price)) for tradable in of.spot)
-    state = structs.replace(beginning, terms=replace(of, spot=dear, stop=replace(of.stop, clocks=clocks)))
+    state = structs.replace(
+        beginning, terms=changed(of, spot=dear, stop=replace(of.work.stop, clocks=clocks))
+    )
     refused = judge_deadline(state, Pools(), {}, MicroUsd(0))
     told = re.fullmatch(r"\$(\d+)\.(\d\d) have to be put aside for it, and are not there", refused.why)
     assert told is not None

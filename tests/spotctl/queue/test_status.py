@@ -22,7 +22,7 @@ from spotctl.queue.lifecycle.requests import Request
 from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState, met_deadline, read_status
 from spotctl.queue.spec import member_text
 from tests.scenarios.support.market import START
-from tests.spotctl.build import terms
+from tests.spotctl.build import changed, terms
 from tests.spotctl.control.test_step import Core, after
 from tests.spotctl.queue.build import Crash, Queue, Watching, command, queue
 
@@ -178,7 +178,7 @@ def test_a_job_that_ends_when_it_has_converged_kept_its_deadline_if_that_was_bef
     limit_s: int, in_time: bool
 ) -> None:
     """However long its last paid hours are waited out."""
-    of = replace(
+    of = changed(
         terms(), stop=StopCondition(None, objective_delta=0.1), deadline_s=Seconds(float(limit_s)), drain=True
     )
     core = Core(of).training().with_spot()

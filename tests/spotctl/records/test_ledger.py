@@ -78,7 +78,7 @@ def test_a_record_of_another_version_is_refused_and_left_as_it_is(path: Path) ->
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     with pytest.raises(
-        LedgerError, match=r"another version of spotctl \(format 1, this one reads 2\).*remove"
+        LedgerError, match=r"another version of spotctl \(format 1, this one reads \d+\).*remove"
     ):
         Ledger.open_file(path)
     connection = sqlite3.connect(path)

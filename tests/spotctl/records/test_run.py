@@ -188,8 +188,8 @@ def test_the_state_of_a_run_is_the_fold_of_its_record(runs: RunStore) -> None:
 
 def test_the_history_comes_back_to_the_last_bit(runs: RunStore) -> None:
     run, history = runs.create_run("nightly"), random_trace(seed=4).as_of(START)
-    run.save_history(history)
-    again = run.load_history()
+    run.save_prices(history)
+    again = run.load_prices()
     assert again.markets == history.markets
     for market in history.markets:
         kept, was = again.series(market), history.series(market)
@@ -199,17 +199,17 @@ def test_the_history_comes_back_to_the_last_bit(runs: RunStore) -> None:
 
 def test_an_empty_history_comes_back_empty(runs: RunStore) -> None:
     run = runs.create_run("nightly")
-    run.save_history(PriceHistory())
-    assert run.load_history().markets == ()
+    run.save_prices(PriceHistory())
+    assert run.load_prices().markets == ()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\3\4 cut off"])
 def test_a_history_that_is_missing_or_damaged_is_reported(runs: RunStore, content: bytes | None) -> None:
     run = runs.create_run("nightly")
     if content is not None:
-        (run.folder / "history.npz").write_bytes(content)
-    with pytest.raises(LedgerError, match=r"history\.npz cannot be read"):
-        run.load_history()
+        (run.folder / "prices.npz").write_bytes(content)
+    with pytest.raises(LedgerError, match=r"prices\.npz cannot be read"):
+        run.load_prices()
 
 
 # ---- where -----------------------------------------------------------------------------------------

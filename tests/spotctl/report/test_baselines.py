@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from spotctl.control.run_spec import MarketOption, RunSpec, StopCondition
 from spotctl.control.state import State
 from spotctl.report.final import final_object
 from spotctl.report.fold import RunAccount, build_account
-from tests.spotctl.build import START, asked_once, replay, terms
+from tests.spotctl.build import START, asked_once, changed, replay, terms
 
 FOUR = ("aws-2016", "aws", "gcp", "azure")
 JOBS = 300
@@ -72,7 +71,7 @@ def made(job: int) -> tuple[RunSpec, PriceHistory]:
     )
     most = int(rng.integers(1, 13))
     stages = (1.0, float(rng.choice([2.0, 4.0, 15.0])))
-    made = replace(
+    made = changed(
         terms(
             RULES[FOUR[job % 4]],
             clocks=int(rng.integers(1, 40)),
@@ -84,7 +83,7 @@ def made(job: int) -> tuple[RunSpec, PriceHistory]:
         start_s=Seconds(60),
     )
     deadline_s = rng.choice([0, 0, 2 * HOUR_S, 12 * HOUR_S])
-    return replace(made, deadline_s=Seconds(float(deadline_s)) if deadline_s else None), trace.select(
+    return changed(made, deadline_s=Seconds(float(deadline_s)) if deadline_s else None), trace.select(
         tradable.market for tradable in spot
     )
 
@@ -106,14 +105,14 @@ def every_way(state: State) -> Iterator[tuple[int, int]]:
         sum(state.training.worked.values())
         / (state.training.training_over_at - state.training.training_started_at),
     )
-    done = state.training.clock * of.core_seconds_per_clock
-    work = min(done, alone * of.scaling.phi ** math.log2(mean))  # machines that were faster stay so
+    done = state.training.clock * of.work.core_seconds_per_clock
+    work = min(done, alone * of.work.scaling.phi ** math.log2(mean))  # machines that were faster stay so
     kinds = {tradable.market.instance_type for tradable in (*of.spot, of.reliable)}
     for kind in kinds:
         price, cores = Decimal(LIST[kind][0]), LIST[kind][1]
         for count in range(1, of.limits.max_instances + of.reliable_count + 1):
-            speed = count * cores * of.scaling.phi ** math.log2(count)
-            lasts = math.ceil(of.scaling.sigma_s + work / speed - 1e-6)
+            speed = count * cores * of.work.scaling.phi ** math.log2(count)
+            lasts = math.ceil(of.work.scaling.sigma_s + work / speed - 1e-6)
             yield count * owed(rules, price, lasts), lasts + 60
 
 
@@ -134,7 +133,7 @@ def test_both_baselines_are_what_trying_every_type_and_count_finds(job: int) -> 
     assert money.baselines is not None
     assert state.training.training_over_at is not None
     took = state.training.training_over_at - state.terms.start
-    in_time = [cost for cost, finish in ways if finish <= (state.terms.deadline_s or math.inf)]
+    in_time = [cost for cost, finish in ways if finish <= (state.terms.objective.deadline_s or math.inf)]
     as_fast = min(cost for cost, finish in ways if finish <= took)
     cheapest = min(in_time or [cost for cost, _ in ways])
     assert money.baselines.as_fast is not None
@@ -210,12 +209,12 @@ def test_both_baselines_are_named_with_their_machines() -> None:
 def test_machines_that_were_faster_than_nominal_stay_so_on_demand() -> None:
     """A model of the job that is twice as fast on every type: the baselines are of half the core-seconds."""
     of, trace = made(3)
-    twice, _ = replay(replace(of, modelled_speeds=dict.fromkeys(LIST, 2.0)), trace)
+    twice, _ = replay(changed(of, modelled_speeds=dict.fromkeys(LIST, 2.0)), trace)
     found = build_account(twice).baselines
     assert found is not None
     assert found.pace == pytest.approx(2.0, rel=0.1)
-    slow = replace(
-        of, stop=StopCondition(of.stop.clocks), core_seconds_per_clock=of.core_seconds_per_clock / 2
+    slow = changed(
+        of, stop=StopCondition(of.work.stop.clocks), core_seconds_per_clock=of.work.core_seconds_per_clock / 2
     )
     half = build_account(replay(slow, trace)[0]).baselines
     assert half is not None

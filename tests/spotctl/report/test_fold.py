@@ -24,6 +24,7 @@ from spotctl.report.final import final_object
 from spotctl.report.fold import build_account, ended_at
 from spotctl.report.groups import Group, group_all
 from spotctl.report.summarize import summarize
+from tests.spotctl.build import changed
 from tests.spotctl.cli.story import SPOT, at, entries, state_after
 
 RUN = state_after(52)
@@ -108,7 +109,7 @@ def worked_by(spans: list[tuple[int, int]], core_seconds: float) -> State:
         for number, (began, lasted) in enumerate(spans)
     }
     allocation = structs.replace(RUN.allocations["s1"], count=len(spans), instances=tuple(machines))
-    terms = replace(RUN.terms, core_seconds_per_clock=core_seconds / 100)
+    terms = changed(RUN.terms, core_seconds_per_clock=core_seconds / 100)
     return structs.replace(
         RUN,
         terms=terms,

@@ -15,7 +15,7 @@ from spotctl.control.run_spec import Expectation
 from spotctl.control.state import State
 from spotctl.report.fold import build_account
 from spotctl.report.outcome import took_s, why_it_differs
-from tests.spotctl.build import replay, scripted_trace, terms
+from tests.spotctl.build import changed, replay, scripted_trace, terms
 from tests.spotctl.cli.story import SPOT, at, entries, state_after
 
 STORY = state_after(52)
@@ -23,7 +23,7 @@ AS_IT_WAS = Expectation(MicroUsd(239_000), Seconds(51 * 60.0), 1.0, 3)
 
 
 def reasons(state: State, plan: Expectation) -> list[str]:
-    planned = structs.replace(state, terms=replace(state.terms, expected=plan))
+    planned = structs.replace(state, terms=changed(state.terms, expected=plan))
     return why_it_differs(planned, build_account(planned))
 
 
@@ -55,7 +55,7 @@ def test_requests_that_were_refused_are_counted() -> None:
     ("speed", "said"), [(2.0, "training went 2.0 times as fast"), (0.5, "training went at 4")]
 )
 def test_training_that_was_faster_or_slower_than_nominal_is_a_reason(speed: float, said: str) -> None:
-    of = replace(terms(clocks=30), modelled_speeds={"m4.xlarge": speed, "c4.xlarge": speed})
+    of = changed(terms(clocks=30), modelled_speeds={"m4.xlarge": speed, "c4.xlarge": speed})
     state, _ = replay(of, scripted_trace())
     plan = Expectation(MicroUsd(1_000_000), Seconds(took_s(state) / 3), 0.0, 9)
     assert any(reason.startswith(said) for reason in reasons(state, plan))

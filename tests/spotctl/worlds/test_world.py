@@ -88,7 +88,7 @@ def test_at_one_moment_prices_then_training_then_machines_then_people_then_the_a
     trace = scripted_trace((1, BOOT_S, 0.05), (0, BOOT_S, 0.04), (2, 3 * BOOT_S, 0.04))
     world = Parts.at(START, terms(), trace, ask=e.UserRequest.CANCEL).world
     world.execute(e.Acquire(START, "r1", RELIABLE.market, 1, None, reliable=True))
-    sigma_s = int(terms().scaling.sigma_s)
+    sigma_s = int(terms().work.scaling.sigma_s)
     world.execute(e.TellJoin(after(BOOT_S - sigma_s), ("r1-1",), reliable=True, cores=4))
     world.execute(e.WakeAt(START, after(BOOT_S)))
     due = after(BOOT_S)

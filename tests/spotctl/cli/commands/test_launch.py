@@ -71,7 +71,7 @@ def test_the_plan_of_the_launch_is_on_record(launched: Launched) -> None:
     (run,) = json.loads(spotctl("status", "--json", home=launched.home).stdout)["runs"]
     assert run["plan"] == kept
     state = RunStore(launched.home).list_runs()[0].fold_state()
-    assert state.terms.expected is not None
+    assert state.terms.origin.expected is not None
     assert launched.final["outcome"]["cost"] == launched.final["cost"]["total"]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.formats.traces import Recording
 from spotctl.control.entries import Entry
 from spotctl.control.state import State
 from spotctl.job.file import load_job
@@ -168,7 +167,7 @@ def _killed_while_cutting(spec: JobSpec) -> Run:
     """A run of which the beginning is on record, and nothing else."""
 
     class Unheard:
-        def on_start(self, run: Run, recording: Recording) -> None: ...
+        def on_start(self, run: Run, prices: str) -> None: ...
 
         def on_entry(self, state: State, entry: Entry) -> None: ...
 

@@ -12,7 +12,7 @@ from bidbrain.model import Action
 from pricing_data.model.units import Instant, MicroUsd, Seconds, Usd, UsdPerHour
 from spotctl.cli.format import json_lines
 from spotctl.control import entries as e
-from tests.spotctl.cli.story import SPOT, at, decision, entries
+from tests.spotctl.cli.story import SPOT, at, decision, entries, terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,13 @@ def test_an_event_is_one_line_with_its_schema() -> None:
         "market": {"cloud": "aws", "region": "us-east-1", "zone": "us-east-1b", "instance_type": "c4.xlarge"},
         "price": "0.310000",
     }
+
+
+def test_the_terms_of_a_run_are_shown_in_one_object_however_they_are_grouped() -> None:
+    shown = json.loads(json_lines.event_line(e.JobStarted(at(0), terms())))["terms"]
+    assert (shown["run"], shown["strategy"], shown["core_seconds_per_clock"]) == ("movies-1", "auto", 600.0)
+    assert shown["luggage"] is None
+    assert not shown.keys() & {"origin", "work", "objective", "recovery"}
 
 
 @pytest.mark.parametrize(

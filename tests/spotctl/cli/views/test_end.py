@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from spotctl.cli.views import end
 from spotctl.control import entries as e
 from spotctl.control.run_spec import Expectation
 from spotctl.report.final import Score, final_object, with_score
-from tests.spotctl.build import random_trace, replay, terms
+from tests.spotctl.build import changed, random_trace, replay, terms
 from tests.spotctl.cli.story import START, state_after
 
 
@@ -63,7 +62,7 @@ def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> 
 def test_a_baseline_that_keeps_no_deadline_says_so() -> None:
     state = state_after(52)
     assert "after the deadline" not in lines(final())
-    late = structs.replace(state, terms=replace(state.terms, deadline_s=Seconds(60)))
+    late = structs.replace(state, terms=changed(state.terms, deadline_s=Seconds(60)))
     shown = lines(final_object(late, Path("ledger.db"), 8.0, 0))
     assert shown.count(", after the deadline") == 2
 
@@ -83,7 +82,7 @@ def test_what_cost_more_is_not_called_saved() -> None:
 def test_the_plan_is_shown_beside_the_outcome_and_why_they_differ() -> None:
     plan = Expectation(MicroUsd(100_000), Seconds(1800.0), 0.2, 5)
     state = state_after(52)
-    planned = structs.replace(state, terms=replace(state.terms, expected=plan))
+    planned = structs.replace(state, terms=changed(state.terms, expected=plan))
     ended = final_object(planned, Path("ledger.db"), 8.0, 0, None)
     assert ended["plan"]["finish"] == "2016-06-05T14:30:00Z"
     shown = lines(ended)
@@ -101,7 +100,7 @@ def test_the_plan_is_shown_beside_the_outcome_and_why_they_differ() -> None:
 def test_an_outcome_near_its_plan_needs_no_reason() -> None:
     plan = Expectation(MicroUsd(239_000), Seconds(51 * 60.0), 1.0, 5)
     state = state_after(52)
-    planned = structs.replace(state, terms=replace(state.terms, expected=plan))
+    planned = structs.replace(state, terms=changed(state.terms, expected=plan))
     assert final_object(planned, Path("ledger.db"), 8.0, 0, None)["why_not_as_planned"] == []
 
 

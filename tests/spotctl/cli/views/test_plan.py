@@ -19,6 +19,7 @@ from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.records.ledger import Ledger
 from spotctl.records.run import RunStore
 from spotctl.session import launch_plan
+from tests.spotctl.build import changed
 from tests.spotctl.cli.commandline import spotctl
 
 _ROW = "{},us-east-1,us-east-1a,c4.xlarge,Linux/UNIX,{}\n"
@@ -187,7 +188,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     ledger.put_note("settings", Settings.from_options(spec, replace(free, speed=7.0)).to_text())
     entries = list(takewhile(lambda entry: not isinstance(entry, InstancesRunning), recorded.read_entries()))
     assert isinstance(entries[0], JobStarted)
-    began = structs.replace(entries[0], terms=replace(entries[0].terms, core_seconds_per_clock=123.0))
+    began = structs.replace(entries[0], terms=changed(entries[0].terms, core_seconds_per_clock=123.0))
     for entry in (began, *entries[1:]):
         ledger.append(entry)
     ledger.commit()
@@ -195,7 +196,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
         record.close()
     assert launch_plan.continues_run(spec, free)
     plan = launch_plan.plan_job(spec, free, check=False)
-    assert (plan.terms.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
+    assert (plan.terms.work.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
     paced = launch_plan.with_sustainable_speed(spec, free, plan)
     assert paced.speed == 7.0
     assert job_size.told_of_speed(plan, paced) == ["unsaid: --speed 7, at which its run began"]

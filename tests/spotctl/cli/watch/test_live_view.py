@@ -15,6 +15,7 @@ from spotctl.cli.format.event_text import format_span
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.control.run_spec import StopCondition
 from spotctl.control.state import State
+from tests.spotctl.build import changed
 from tests.spotctl.cli.story import START, at, beginning, state_after
 
 
@@ -104,7 +105,7 @@ def test_brackets_in_a_sentence_are_text() -> None:
 )
 def test_a_job_that_does_not_end_by_clocks_can_be_drawn(stop: StopCondition) -> None:
     state = state_after(20)
-    endless: State = structs.replace(state, terms=replace(state.terms, stop=stop))
+    endless: State = structs.replace(state, terms=changed(state.terms, stop=stop))
     assert line(drawn(LiveView(endless, at(20), "")), "progress").endswith("clock 12")
 
 

@@ -8,8 +8,6 @@ from msgspec import structs
 
 from agileml.node.agent.crash_reports import format_give_up
 from agileml.node.agent.watchdog import Stall, StallLog
-from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.traces import Recording
 from spotctl.cli.watch.live_view import LiveView
 from spotctl.cli.watch.observers import Screen
 from spotctl.control import entries as e
@@ -19,8 +17,6 @@ from spotctl.records.run_history import run_status
 from spotctl.timesource import wall_clock
 from tests.spotctl.cli.story import START, entries, state_after
 from tests.spotctl.cli.watch.test_live_view import drawn, line
-
-NO_PRICES = Recording("none", Semantics.POLLED, False, {}, {}, (), 0, 0, 0, 0, 0, 0, 0, START, START)
 
 
 def recorded_run(folder: Path) -> Run:
@@ -70,7 +66,7 @@ def test_so_is_whoever_watches_the_run(tmp_path: Path) -> None:
         [Stall("reading", 300.0, news=True)], wall_clock()
     )
     watched = Screen("600x real time")
-    watched.on_start(run, NO_PRICES)
+    watched.on_start(run, "none")
     watched.on_entry(state_after(20), entries()[-1])
     watched.tick(START)
     assert watched.view is not None
