@@ -252,7 +252,7 @@ def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:
         job.launch()
         job.reach(2)
         os.kill(driver := job.driver(), signal.SIGSTOP)
-        (progress,) = job.run.training_folder.rglob("said.jsonl")
+        (progress,) = job.run.training_folder.rglob("progress.jsonl")
         time.sleep(LENT_S + 0.5)
         stood = progress.stat().st_size
         time.sleep(1.5)

@@ -123,5 +123,5 @@ def test_a_job_whose_checkpoints_cannot_be_read_has_failed_all_the_same(played: 
     (failed,) = played.client.poll(0.0)
     assert isinstance(failed, Failed)
     assert failed.checkpoint == "/kept/4-1"
-    assert "is gone with its machine r1; checkpoints in foo://bucket/states cannot be read: " in failed.why
+    assert "is gone with its machine r1; foo://bucket/states could not be opened: " in failed.why
     assert played.client.poll(0.0) == []
