@@ -39,5 +39,8 @@ class ProgramHost(LocalHost):
         shutil.rmtree(self._job.disk_folder(machine), ignore_errors=True)
 
     def kill_all(self) -> None:
-        """Kills all machines, and removes the disks of those that ended by themselves too."""
-        self.kill_each(self._job.machine_names())
+        """Kills all machines, and removes their sockets and the disks of those that ended by themselves."""
+        try:
+            self.kill_each(self._job.machine_names())
+        finally:
+            self._job.remove_sockets()

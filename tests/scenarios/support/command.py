@@ -138,10 +138,11 @@ class CommandProduct(Product):
         return any(process_tree.signal_all(signal.SIGKILL, name, VARIABLE) for name in names)
 
     def check_nothing_left(self) -> None:
-        """No process, no disk of a machine, no lock held."""
+        """No process, no disk of a machine, no lock held, no socket."""
         assert self.processes() == []
         assert self.host.alive_machines() == []
         assert list((self.run.training_folder / "disks").iterdir()) == []
+        assert list(self._temporary.glob("agileml-*")) == []
 
     def check_record(self, shown: dict[str, Any]) -> None:
         """The bill ``shown`` is the trace's; the ledger's facts call for exactly its commands."""

@@ -49,6 +49,7 @@ def said(
         yield training
     finally:
         training.close()
+        shared.remove_sockets()
 
 
 def _say(training: CommandTraining, agent: PlayedAgent, words: Sequence[m.Word]) -> None:
