@@ -70,7 +70,7 @@ class Machine:
     def __init__(self, path: Path, stalled_s: float, stalled_at_the_end_s: float) -> None:
         self.store = f"stuck://{path}/store"
         program = described(PROGRAM, path, self.store)
-        folder = ProgramFolder.prepare(path / "training", program)
+        self._folder = folder = ProgramFolder.prepare(path / "training", program)
         folder.machine_folder("s1-1").mkdir()
         self._workload = ProgramWorkload(folder.path, "s1-1", stalled_s, stalled_at_the_end_s)
         self._lifetime = AgentLifetime(folder.path, "s1-1")
@@ -93,6 +93,7 @@ class Machine:
 
     def close(self) -> None:
         self._workload.end()
+        self._folder.remove_sockets()
 
     def steps(self) -> list[int]:
         return [stored.step for stored in CheckpointStore(self.store).list_complete()]
