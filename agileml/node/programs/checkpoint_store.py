@@ -66,7 +66,7 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class WorkEnd:
-    """When the work was done, in seconds since the epoch, and the last step that the program reported."""
+    """Holds when the work was done (seconds since the epoch) and the last step that was reported."""
 
     at: float
     steps: int | None

@@ -75,7 +75,7 @@ class AgentPhase(Enum):
 
 
 class ProgramWorkload:
-    """What the agent of a command job's machine runs.
+    """Runs a program for the agent of a command job's machine.
 
     ``root``: the folder on the machine's own disk. ``stalled_s``, ``stalled_at_the_end_s``: how long a copy
     may make no progress.

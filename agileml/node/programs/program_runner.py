@@ -24,7 +24,7 @@ class EndedProgram:
 
 
 class ProgramRunner:
-    """What runs on the machine now, if anything. ``machine``: its own folder, for the log and the marks."""
+    """Holds what runs on the machine now, if anything. ``machine``: its own folder, for log and marks."""
 
     def __init__(self, disk: MachineDisk, machine: Path) -> None:
         self._disk = disk
