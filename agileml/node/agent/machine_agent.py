@@ -39,7 +39,7 @@ _LAST_WORDS_MS: Final = 100
 
 
 class AgentWorkload(Protocol[T]):
-    """Defines what an agent runs. All its calls return soon, as the agent speaks for the machine meanwhile."""
+    """Defines what an agent runs. All calls return soon: the agent speaks for the machine meanwhile."""
 
     outbox: deque[T]
     """What it has to say to the coordinator, in order; the agent takes it from there."""
