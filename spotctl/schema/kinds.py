@@ -89,9 +89,10 @@ def scalar(
     """Returns the kind of a scalar whose text ``parse`` takes, or refuses by raising Unfit."""
 
     def read(node: yaml.Node, _: Place) -> T:
-        text = read_scalar(node, expected)
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in _UNTAGGED:
+            raise _refuse_node(node, expected)
         try:
-            return parse(text)
+            return parse(str(node.value))
         except Unfit as error:
             message = f"found {describe_node(node)}, expected {str(error) or expected}"
             raise Mismatch(node, message) from None
@@ -99,13 +100,11 @@ def scalar(
     return ValueKind(read, schema, expected, show)
 
 
-def read_scalar(node: yaml.Node, expected: str) -> str:
-    """Returns the text of a scalar as written. Raises Mismatch for other nodes, nothing and foreign tags."""
+def _refuse_node(node: yaml.Node, expected: str) -> Mismatch:
+    """Returns the error for a node that is no scalar, says nothing, or has a tag of its own."""
     if not isinstance(node, yaml.ScalarNode) or node.tag == NULL_TAG:
-        raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
-    if node.tag not in _UNTAGGED:
-        raise Mismatch(node, f"found the tag {node.tag}, expected {expected} without a tag")
-    return str(node.value)
+        return Mismatch(node, f"found {describe_node(node)}, expected {expected}")
+    return Mismatch(node, f"found the tag {node.tag}, expected {expected} without a tag")
 
 
 def full_pattern(pattern: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import yaml
@@ -75,29 +73,24 @@ class KeyTable(Generic[T]):
 
     def read(self, node: yaml.Node, place: Place) -> T:
         """Reads a mapping. Raises Mismatch where ``node`` is none; reports what is wrong within."""
-        if not isinstance(node, yaml.MappingNode):
-            expected = f"a mapping: {self.expected}" if self.expected else "a mapping"
-            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
-        return self.read_section(Section(place, node))
+        return self.read_section(Section(place, node, self.expected))
 
     def read_section(self, section: Section) -> T:
         """Reads the values of a mapping, reports keys that it cannot have, and makes its value."""
         written, values = section.entries, dict[str, Any]()
+        unknown = set(written)
         for name in written.keys() & self.refused.keys():
             section.reject(name, self.refused[name])
         for key in self.keys:
+            unknown.discard(key.name)
             # Most keys of a file are absent, and mean their defaults: those are not asked for.
             asked = key.name in written or key.needs or key.default is FROM_EMPTY
             values[key.field or key.name] = section.get(key) if asked else key.default
-        if self.any_of and written.keys().isdisjoint(self._names):
+        if self.any_of and len(unknown) == len(written):
             section.report_empty(self.any_of)
-        if not written.keys() <= self._names:
+        if unknown:
             section.report_unknown([key.name for key in self.keys])
         return self.make(section, values)
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(map(attrgetter("name"), self.keys))
 
     @property
     def schema(self) -> JsonSchema:
@@ -115,9 +108,15 @@ class Section:
     """Holds one mapping while it is read. An absent mapping reads as if it were empty.
 
     One that was already reported as missing or malformed is ``silent`` about its own missing keys.
+    Raises Mismatch where ``node`` is no mapping; ``holds`` names what it should hold.
     """
 
-    def __init__(self, place: Place, node: yaml.MappingNode | None, *, silent: bool = False) -> None:
+    def __init__(
+        self, place: Place, node: yaml.Node | None, holds: str = "", *, silent: bool = False
+    ) -> None:
+        if node is not None and not isinstance(node, yaml.MappingNode):
+            expected = f"a mapping: {holds}" if holds else "a mapping"
+            raise Mismatch(node, f"found {describe_node(node)}, expected {expected}")
         self._document, self._path = place
         self._silent = silent
         self._mark = node.start_mark if node else None
@@ -203,16 +202,12 @@ def mapping_of(kind: Readable[T], pattern: str, expected: str) -> ValueKind[dict
     """Returns the kind of a mapping whose keys are the user's own; ``expected`` says what they look like."""
 
     def read(node: yaml.Node, place: Place) -> dict[str, T]:
-        def take(section: Section, values: Values) -> dict[str, T]:
-            for name in section.entries:
-                if re.fullmatch(pattern, name) is None:
-                    section.reject(name, f"found the key {name!r}, expected {expected}")
-            return {name: value for name, value in values.items() if value is not None}
-
-        written = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        names = dict.fromkeys(key.value for key in written if isinstance(key, yaml.ScalarNode))
-        keys = tuple(Key(name, kind, "") for name in names)
-        return KeyTable(take, keys).read(node, place)
+        section = Section(place, node)
+        values = {name: section.get(Key(name, kind, "")) for name in section.entries}
+        for name in values:
+            if re.fullmatch(pattern, name) is None:
+                section.reject(name, f"found the key {name!r}, expected {expected}")
+        return {name: value for name, value in values.items() if value is not None}
 
     names = {"pattern": full_pattern(pattern)}
     return ValueKind(

@@ -12,13 +12,12 @@ from typing import Final
 import yaml
 
 from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM
-from spotctl.job.keys.kinds import ABOVE_ZERO, FOLDER, FRACTION, SECRETS, SOME_TIME, SOURCE, STORE
+from spotctl.job.keys.kinds import ABOVE_ZERO, FOLDER, FRACTION, LOCATION, SECRETS, SOME_TIME, SOURCE, STORE
 from spotctl.job.keys.shared import (
     LOCAL_KEYS,
     MACHINE_KEYS,
     MACHINES_TEXT,
     MEASURE,
-    OUTPUT,
     OUTPUT_TEXT,
     PLAIN_KEYS,
     SIGMA,
@@ -246,7 +245,7 @@ COMMAND_JOB: Final = KeyTable(
             "how much faster the job gets with machines, and what changes cost",
             FROM_EMPTY,
         ),
-        Key("output", OUTPUT, OUTPUT_TEXT, "", otherwise="nothing"),
+        Key("output", LOCATION, OUTPUT_TEXT, "", otherwise="nothing"),
         *PLAIN_KEYS,
         local_key(LOCAL_KEYS, _refuse_keys(("throttle", "core_seconds_per_clock"), LOCAL_KEYS)),
     ),

@@ -16,6 +16,7 @@ from spotctl.job.keys.kinds import (
     DATA,
     FRACTION,
     INTERVAL,
+    LOCATION,
     STORE,
     absolute_location,
 )
@@ -27,7 +28,6 @@ from spotctl.job.keys.shared import (
     MACHINES_TEXT,
     MEASURE,
     MOST_MACHINES,
-    OUTPUT,
     OUTPUT_TEXT,
     PLAIN_KEYS,
     SIGMA,
@@ -328,7 +328,7 @@ ELASTIC_JOB: Final = KeyTable(
         Key(
             "training", TRAINING, "how model and input are cut, and how far apart workers may be", FROM_EMPTY
         ),
-        Key("output", OUTPUT, OUTPUT_TEXT, otherwise="`models/NAME`; of a command nothing"),
+        Key("output", LOCATION, OUTPUT_TEXT, otherwise="`models/NAME`; of a command nothing"),
         *PLAIN_KEYS,
         local_key((*LOCAL_KEYS, *ELASTIC_LOCAL_KEYS), {}),
         Key("checkpoint", CHECKPOINT, "where and when progress is saved"),

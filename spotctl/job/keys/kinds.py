@@ -66,7 +66,7 @@ def location(expected: str, find: Callable[[str], str] = lambda _: "") -> ValueK
 
 def _read_app(node: yaml.Node, place: Place) -> str:
     """Reads a class of an installed module, or of a file beside the job's."""
-    written = word(_A_CLASS, _APP).read(node, place)
+    written = _CLASS.read(node, place)
     file, _, name = written.rpartition(":")
     if not file.endswith(".py"):
         return written
@@ -79,7 +79,7 @@ def _read_app(node: yaml.Node, place: Place) -> str:
 def _read_store(node: yaml.Node, place: Place) -> str:
     if PLACE.read(node, place).startswith("memory://"):
         raise Mismatch(node, "found memory://, expected a place that outlives a machine")
-    return location(PLACE.expected).read(node, place)
+    return LOCATION.read(node, place)
 
 
 def _parse_amount(text: str) -> Amount:
@@ -102,7 +102,7 @@ def _read_prices(node: yaml.Node, place: Place) -> str:
 
 
 def _read_plain(node: yaml.Node, place: Place) -> str | int | float | bool:
-    text = any_text("a number, a word, true, false, or a list of those").read(node, place)
+    text = _SCALAR.read(node, place)
     quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
     if not quoted and text in ("true", "false"):
         return text == "true"
@@ -123,7 +123,7 @@ def _read_argument(node: yaml.Node, place: Place) -> Argument:
 def _read_interval(node: yaml.Node, place: Place) -> tuple[int, Seconds]:
     """Reads a number of clocks, or a nominal time; the other one is 0."""
     if isinstance(node, yaml.ScalarNode) and node.value.isdigit():
-        return whole_number(1).read(node, place), Seconds(0.0)
+        return _SOME_CLOCKS.read(node, place), Seconds(0.0)
     try:
         return 0, SOME_TIME.read(node, place)
     except Mismatch:
@@ -151,13 +151,17 @@ def word_list(plural: str) -> ValueKind[tuple[str, ...]]:
     return list_of(word(f"one of the {plural}"), f"a list of {plural}")
 
 
+_CLASS: Final = word(_A_CLASS, _APP)
+LOCATION: Final = location(PLACE.expected)
+_SOME_CLOCKS: Final = whole_number(1)
+_SCALAR: Final = any_text("a number, a word, true, false, or a list of those")
 _DOLLARS: Final = number(above=0, most=_LARGEST_BUDGET, words="dollars above 0, like 5.00")
 _NAMES: Final = list_of(word(_NAME, VARIABLE), f"a list of secrets, each {_NAME}")
 _COLUMN: Final = word("the name of a column, or its place from 0")
 _PLAIN: Final = {"type": ("string", "number", "boolean")}
 
 NAME: Final = word("a name of letters, digits, '.', '_' and '-', at most 64 of them", JOB_NAME)
-APP: Final = ValueKind(_read_app, word(_A_CLASS, _APP).schema, _A_CLASS)
+APP: Final = ValueKind(_read_app, _CLASS.schema, _A_CLASS)
 STORE: Final = ValueKind(_read_store, PLACE.schema, PLACE.expected)
 AMOUNT: Final = scalar(
     "an amount like 4 (exactly) or 4+ (at least)",
@@ -168,9 +172,7 @@ AMOUNT: Final = scalar(
 BUDGET: Final = ValueKind(_read_budget, _DOLLARS.schema, _DOLLARS.expected)
 ARGUMENT: Final = ValueKind(_read_argument, {"anyOf": (_PLAIN, {"type": "array", "items": _PLAIN})})
 PRICES: Final = ValueKind(_read_prices, PLACE.schema, "store, bundled, or a recorded file")
-INTERVAL: Final = ValueKind(
-    _read_interval, {"anyOf": (whole_number(1).schema, SOME_TIME.schema)}, AN_INTERVAL
-)
+INTERVAL: Final = ValueKind(_read_interval, {"anyOf": (_SOME_CLOCKS.schema, SOME_TIME.schema)}, AN_INTERVAL)
 SECRETS: Final = ValueKind(
     _read_secrets,
     {

@@ -11,11 +11,9 @@ from spotctl.job.keys.kinds import (
     BUDGET,
     INSTANCE_TYPE,
     NAME,
-    PLACE,
     PRICES,
     SOME_TIME,
     VARIABLE,
-    location,
     word_list,
 )
 from spotctl.job.spec import LocalSpec, ObjectiveSpec, ScalingSpec, SpotSpec
@@ -171,7 +169,6 @@ OUTPUT_TEXT: Final = (
     "a folder or a URL for the model or the last checkpoint; each run has a folder in it, and `latest` "
     "points to the newest"
 )
-OUTPUT: Final = location(PLACE.expected)
 PLAIN_KEYS: Final = (
     Key(
         "envs",

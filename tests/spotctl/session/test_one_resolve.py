@@ -19,11 +19,11 @@ from tests.spotctl.cli.commandline import TRACE_START, spotctl
 
 ROOT = Path(__file__).parents[3]
 JOB_FOLDERS = (str(ROOT / "spotctl" / "job"), str(ROOT / "spotctl" / "schema"))
-MOST_CALLS = 290
+MOST_CALLS = 229
 """Calls within ``spotctl.job`` and ``spotctl.schema`` from the quickstart's job file to its first decision.
 
-They were 459 when each field made its own reader, each section was entered and left, and each market asked a
-list four times.
+They were twice as many when each field made its own reader, each section was entered and left, and each
+market was looked up in a list four times.
 """
 
 
