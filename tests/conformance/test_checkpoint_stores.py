@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-import boto3
-import fsspec
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 from agileml.data.checkpoint_store import (
     Manifest,
@@ -22,6 +19,7 @@ from agileml.data.checkpoint_store import (
 from agileml.node.checkpoint_store import CheckpointError, ManifestStore
 from agileml.node.programs.checkpoint_folder import Checkpoint
 from agileml.node.programs.checkpoint_store import CheckpointStore
+from tests.fakes.s3 import s3_bucket
 
 
 class Kept(Protocol):
@@ -84,20 +82,12 @@ class ProgramStore:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "folder":
         yield str(tmp_path / "kept")
         return
-    fsspec.get_filesystem_class("s3").clear_instance_cache()  # else it asks the server of an earlier test
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="kept")
-    yield f"s3://kept/{tmp_path.name}"  # what earlier tests kept is still there: one process plays S3 for all
-    server.stop()
+    with s3_bucket("kept") as url:
+        yield f"{url}/{tmp_path.name}"
 
 
 @pytest.fixture(params=[TrainingStore, ProgramStore])

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from spotctl.control import entries as e
 from tests.agileml.processes.netns import Network, unavailable
+from tests.fakes.s3 import s3_bucket
 from tests.scenarios.support.command import PROGRAM, STEPS, CommandProduct, command, result, spikes
 from tests.scenarios.support.machines_elsewhere import VARIABLE, Elsewhere
 
@@ -47,15 +47,8 @@ def elsewhere(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """A job whose machines reach two things: the supervisor's address, and the object store."""
     machines = (network.add("a"), network.add("b"))
     here = machines[0].address.rpartition(".")[0] + ".1"
-    server = ThreadedMotoServer(ip_address=here, port=0)
-    server.start()
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{here}:{server.get_host_and_port()[1]}")
-    store = boto3.client("s3", region_name="us-east-1")
-    store.create_bucket(Bucket="spot")
-    store.put_object(Bucket="spot", Key="process.py", Body=PROGRAM.encode())
-    with tempfile.TemporaryDirectory() as disks:
+    with s3_bucket("spot", here), tempfile.TemporaryDirectory() as disks:
+        boto3.client("s3").put_object(Bucket="spot", Key="process.py", Body=PROGRAM.encode())
         scenario, told = tmp_path / "here", Path(disks) / "elsewhere.json"
         Elsewhere(here, machines, str(scenario), disks).write(told)
         monkeypatch.setenv(VARIABLE, str(told))
@@ -65,7 +58,6 @@ def elsewhere(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             (scenario / "scenario.yaml").write_text(JOB)
             job.program = (sys.executable, "-m", "tests.scenarios.support.machines_elsewhere")
             yield job
-    server.stop()
 
 
 def test_it_survives_an_eviction_and_the_death_of_spotctl_and_goes_on_from_the_store(

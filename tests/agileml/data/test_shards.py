@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
 
 from agileml.api import ApplicationError, Arrays, Columns, Kind, Outcome, Survey
 from agileml.data.sharding import cut_input
@@ -27,10 +26,10 @@ from agileml.data.tables import Table
 from agileml.model_shape import Shape
 from agileml.node.arrays import Matrix, Rows
 from agileml.protocol.messages import Patch
+from tests.fakes.s3 import s3_bucket
 
 COLUMNS = Columns({"user": Kind.INTEGER, "value": Kind.NUMBER, "note": Kind.TEXT})
 NUMBERS = Columns({"user": Kind.INTEGER}, others=Kind.NUMBER)
-REGION = {"LocationConstraint": "eu-west-1"}
 N = 5000
 USER = np.random.default_rng(1).integers(0, 40, N)
 VALUE = np.arange(N) / 8
@@ -167,18 +166,8 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """A bucket on a moto server, reached through s3fs as users reach theirs."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-        environment.setenv("AWS_ACCESS_KEY_ID", "nobody")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
-        fsspec.filesystem("s3").call_s3("create_bucket", Bucket="bucket", CreateBucketConfiguration=REGION)
-        yield "s3://bucket"
-        fsspec.filesystem("s3").clear_instance_cache()
-    server.stop()
+    with s3_bucket("bucket") as url:
+        yield url
 
 
 @pytest.mark.parametrize("scheme", ["memory", "s3"])

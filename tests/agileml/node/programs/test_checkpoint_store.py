@@ -12,6 +12,7 @@ import pytest
 from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
 from agileml.node.programs.checkpoint_store import KEPT, CheckpointStore, StoredCheckpoint
+from tests.fakes.s3 import s3_bucket
 
 
 def written(folder: Path, step: int, text: str = "weights") -> Checkpoint:
@@ -156,23 +157,14 @@ def test_the_end_of_the_work_is_on_record_and_no_checkpoint(place: str, program:
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def bucket() -> Iterator[str]:
     """An empty bucket of a real S3 server on this machine."""
-    pytest.importorskip("s3fs")
-    boto3, server = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    running.start()
-    host, port = running.get_host_and_port()
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="checkpoints")
-    yield "checkpoints"
-    running.stop()
+    with s3_bucket("checkpoints") as url:
+        yield url
 
 
 def test_a_bucket_is_as_good_as_a_folder(bucket: str, program: Path, tmp_path: Path) -> None:
-    store = CheckpointStore(f"s3://{bucket}/job/run")
+    store = CheckpointStore(f"{bucket}/job/run")
     store.check_writable()
     for step in (1, 2, 3):
         store.publish(written(program, step))
