@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,12 @@ def test_every_benchmark_and_reproduction_can_be_run_by_its_name() -> None:
     """A module that moves must not vanish from the list."""
     assert set(names("bench")) == BENCHMARKS
     assert set(names("papers")) == REPRODUCTIONS
+
+
+def test_users_run_the_versions_that_are_tested() -> None:
+    run, dev = (
+        dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+        for name in ("run.txt", "dev.txt")
+    )
+    assert run
+    assert {name: (version, dev.get(name)) for name, version in run.items() if dev.get(name) != version} == {}
