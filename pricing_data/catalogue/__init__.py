@@ -1,14 +1,14 @@
 """Provides instance types and Linux on-demand list prices, as published, with their dates.
 
-It does not guess: what is not in the files beside this one is None, and no price applies before it was
-announced. ``SOURCES.md`` says where every figure is from and how it was checked.
+Guesses nothing: what is not in the files beside this one is None, and no price applies before its date.
+``SOURCES.md`` has the origin of every figure, and how it was checked.
 """
 
 from __future__ import annotations
 
 import csv
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Self
@@ -22,18 +22,18 @@ _ListPrices = tuple[tuple[Instant, UsdPerHour], ...]
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Holds types and list prices.
-
-    ``Catalogue.bundled()`` is the one that ships; other sources make their own.
-    """
+    """Holds types and list prices; ``Catalogue.bundled()`` returns those that ship with the program."""
 
     instance_types: Mapping[tuple[str, str], InstanceType]
     """Keys are (cloud, name)."""
     list_prices: Mapping[tuple[str, str, str], _ListPrices]
     """Keys are (cloud, region, instance type)."""
+    gpu_names: Mapping[tuple[str, str], str]
+    """Keys are (cloud, name); types without GPUs are left out."""
 
     @classmethod
     def bundled(cls) -> Self:
+        rows = _read_rows("instance_types.csv")
         types = {
             (row["cloud"], row["instance_type"]): InstanceType(
                 cloud=row["cloud"],
@@ -42,33 +42,31 @@ class Catalogue:
                 memory_gib=float(row["memory_gib"]),
                 gpus=int(row["gpus"]),
             )
-            for row in _read_rows("instance_types.csv")
+            for row in rows
         }
+        gpu_names = {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
         prices: dict[tuple[str, str, str], _ListPrices] = {}
         for row in _read_rows("on_demand.csv"):
             key = (row["cloud"], row["region"], row["instance_type"])
             valid = (parse_instant(row["valid_from"]), UsdPerHour(float(row["usd_hour"])))
             # Sorted by date, whatever the order of the file's rows.
             prices[key] = tuple(sorted((*prices.get(key, ()), valid)))
-        return cls(types, prices)
+        return cls(types, prices, gpu_names)
 
     def instance_type(self, cloud: str, name: str) -> InstanceType | None:
         return self.instance_types.get((cloud, name))
 
     def on_demand(self, cloud: str, region: str, name: str, at: Instant) -> UsdPerHour | None:
-        """Returns the list price in force at ``at``.
-
-        None where it is unknown, or earlier than what is known.
-        """
+        """Returns the list price in force at ``at``; None where none is known for that time."""
         prices = self.list_prices.get((cloud, region, name), ())
         # bisect_right: a price is in force from its very first instant on.
         index = bisect_right(prices, at, key=lambda valid: valid[0])
         return prices[index - 1][1] if index else None
 
     def list_price_caps(self, cloud: str, region: str, name: str) -> tuple[tuple[Instant, UsdPerHour], ...]:
-        """Returns every list price and since when it was in force, ascending.
+        """Returns every list price after the time from which it was in force, ascending.
 
-        Spot prices are checked against them.
+        They cap the spot prices that the store believes.
         """
         return self.list_prices.get((cloud, region, name), ())
 
@@ -79,18 +77,10 @@ class Catalogue:
 
 
 def bundled_egress() -> dict[tuple[str, str], float]:
-    """Returns dollars per gigabyte that leaves, by cloud and by the border that it crosses.
-
-    Borders are "zone", "region" and "cloud".
-    """
+    """Returns dollars per gigabyte sent, by cloud and by the border crossed: "zone", "region" or "cloud"."""
     return {(row["cloud"], row["to"]): float(row["usd_gb"]) for row in _read_rows("egress.csv")}
 
 
-def bundled_gpu_names() -> dict[tuple[str, str], str]:
-    """Returns the names of bundled types' GPUs, by (cloud, name); types without GPUs are left out."""
-    rows = _read_rows("instance_types.csv")
-    return {(row["cloud"], row["instance_type"]): row["gpu_name"] for row in rows if row["gpu_name"]}
-
-
-def _read_rows(file: str) -> Iterator[dict[str, str]]:
-    yield from csv.DictReader(files(__name__).joinpath(file).read_text(encoding="utf-8").splitlines())
+def _read_rows(file: str) -> list[dict[str, str]]:
+    text = files(__name__).joinpath(file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -112,7 +112,7 @@ def _type_parser(cloud: str, name: str, vcpus: str, memory: str) -> Callable[[_R
 
     def parse_type(row: _Row, _: Instant) -> TypeRow:
         if _WITH_GPUS[cloud].match(row[name]):
-            raise ValueError("how many GPUs it has is not said")
+            raise ValueError("the file does not say how many GPUs it has")
         return TypeRow(InstanceType(cloud, row[name], int(row[vcpus]), float(row[memory])))
 
     return parse_type

@@ -5,11 +5,11 @@
     <root>/incoming/<id>/...                                             committed, not merged yet
     <root>/incoming/<id>.writing/...                                     not committed
 
-Files appear by renaming, whole. The commit of a batch is one rename, of its folder in ``incoming``; a killed
-process leaves nothing before it, and after it all that is needed to merge the batch. Two locks, both freed by
-the system when their process dies: ``merging`` is shared by readers and held alone by a merging process, so
-no reader sees half a batch; ``writing`` is shared by every process that fills a folder, so that the folder of
-a dead process can be told from that of a live one. Does not know what is in the files.
+Files appear whole, by renaming. The commit of a batch is one rename, of its folder in ``incoming``: a process
+killed before it leaves nothing, and one killed after it leaves all that a merge needs. The system frees both
+locks when their process dies. ``merging`` is shared by readers and exclusive to a merging process, so no
+reader sees half a batch. ``writing`` is shared by every process that fills a folder, which distinguishes the
+folders of live processes from those of dead ones. Does not know what is in the files.
 """
 
 from __future__ import annotations
@@ -44,22 +44,20 @@ class PartitionKey:
 
     @property
     def folder(self) -> str:
-        """Returns a path relative to the root.
-
-        Whatever the names are, it has three levels and stays inside.
-        """
+        """Returns a path of three levels, relative to the root and always below it."""
         return (
             f"cloud={_path_part(self.cloud)}/region={_path_part(self.region)}/month={_path_part(self.month)}"
         )
 
     @property
     def flat_name(self) -> str:
-        """Returns it as one name, for a file in ``incoming``."""
+        """Returns the path as one name, for a file in ``incoming``."""
         return self.folder.replace("/", ",")
 
 
 def _path_part(text: str) -> str:
-    """Returns ``text`` as a part of a path, never the same for two texts."""
+    """Returns a part of a path for ``text``; two texts never share one."""
+    # Names come from files and APIs: quoting keeps slashes from leaving the store.
     part = quote(text, safe="")
     if len(part) <= _NAME_LENGTH:
         return part
@@ -68,7 +66,7 @@ def _path_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
-    """Knows where the store's files are below ``root``; it writes none of them."""
+    """Finds the store's files below ``root``, and holds its locks; writes none of the files."""
 
     root: Path
 
@@ -86,26 +84,27 @@ class StoreFolder:
         return tuple(sorted(self.root.glob(f"{clouds}/{regions}/month=*/{name}")))
 
     def months_since(self, cloud: str, region: str, since: Instant) -> tuple[Path, ...]:
-        """Returns the folders of a region's months from that of ``since`` on."""
+        """Returns the folders of a region's months, from the month of ``since`` on."""
         first = f"month={format_instant(since)[:7]}"
         found = {file.parent for name in (ROWS, QUARANTINE) for file in self.month_files(name, cloud, region)}
+        # "month=none", of rows with unusable times, sorts behind all months and is included.
         return tuple(sorted(folder for folder in found if folder.name >= first))
 
     def committed_entries(self) -> tuple[Path, ...]:
-        """Returns batches that are committed and not merged."""
+        """Returns the batches that are committed and not yet merged."""
         if not self.incoming.is_dir():
             return ()
         return tuple(sorted(path for path in self.incoming.iterdir() if path.suffix != _WRITING))
 
     @contextmanager
     def lock_for_reading(self) -> Iterator[None]:
-        """Prevents merging while it lasts."""
+        """Prevents merges until the block ends."""
         with self._hold_lock("merging", fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def lock_for_merging(self) -> Iterator[None]:
-        """Prevents any other reading or merging while it lasts."""
+        """Prevents all other reads and merges until the block ends."""
         with self._hold_lock("merging", fcntl.LOCK_EX):
             yield
 
@@ -118,7 +117,7 @@ class StoreFolder:
 
     @contextmanager
     def new_batch_folder(self) -> Iterator[Path]:
-        """Provides a folder to fill; ``commit`` it before this ends, or it goes away."""
+        """Provides a folder to fill; unless committed, it is removed when the block ends."""
         with self._hold_lock("writing", fcntl.LOCK_SH):
             folder = self.incoming / (uuid.uuid4().hex + _WRITING)
             folder.mkdir(parents=True)
@@ -129,18 +128,17 @@ class StoreFolder:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, folder: Path) -> Path:
-        """Makes the batch in ``folder`` a part of the store. Its files are on the disk already."""
+        """Makes the batch in ``folder`` a part of the store. Its files must be on the disk already."""
         sync_folder(folder)
         entry = folder.with_suffix("")
-        # The commit: one rename, which is atomic. Before it nothing of the batch counts, after it everything
-        # does.
+        # The commit: before this rename nothing of the batch counts, after it everything does.
         folder.rename(entry)
         # A rename is durable only once the folder that holds the name is.
         sync_folder(self.incoming)
         return entry
 
     def remove_abandoned(self) -> None:
-        """Removes what dead processes had begun to write; not while any process is writing."""
+        """Removes what dead processes began to write, unless some process is writing now."""
         if not self.incoming.is_dir():
             return
         with (self.root / "writing.lock").open("w") as lock:
@@ -154,7 +152,7 @@ class StoreFolder:
 
 
 def staged_files(entry: Path) -> dict[str, list[str]]:
-    """Returns the folders that an entry is to be merged into, and the names of its files for each."""
+    """Returns the month folders that an entry goes to, each with the names of its files."""
     found: dict[str, list[str]] = {}
     for path in sorted(entry.iterdir()):
         flat, _, name = path.name.rpartition(",")
@@ -163,8 +161,7 @@ def staged_files(entry: Path) -> dict[str, list[str]]:
 
 
 def replace_file(new: Path, old: Path) -> None:
-    """Puts ``new`` where ``old`` is, whole and durably."""
-    # Atomic: a reader sees the old file or the new one.
+    """Replaces ``old`` by ``new``, atomically and durably."""
     os.replace(new, old)
     sync_folder(old.parent)
 

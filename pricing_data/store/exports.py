@@ -1,7 +1,7 @@
-"""Reads our own exports, Parquet and CSV, back into batches: one for each source and semantics.
+"""Reads exports of a store, Parquet and CSV, back into batches: one for each source and semantics.
 
-Does not judge rows. A Parquet file is read or rejected as a whole; of a CSV file, which users may have
-edited, the lines that cannot be read are named and the others are taken.
+Does not judge rows. A Parquet file is read or rejected as a whole. A CSV file may have been edited: its
+unreadable lines are reported, and the others are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Export:
     names: tuple[tuple[str, ...], ...]
     """Distinct (cloud, region, zone, instance type, source, semantics)."""
     columns: dict[str, Any]
-    """``code`` is a row's position among ``names``; the others are called as in the store."""
+    """``code`` is a row's position among ``names``; the other columns have the store's names."""
     unreadable: tuple[UnreadableRow, ...] = ()
 
     def split_batches(self) -> Iterator[Batch]:
@@ -88,17 +88,14 @@ def read_export_csv(table: CsvTable) -> Export:
 
 
 def _drop_unused_names(export: Export) -> Export:
-    """Drops names that no row has: they may be anything."""
+    """Drops the names of unreadable rows, which may be no names at all."""
     used, codes = np.unique(export.columns["code"], return_inverse=True)
     names = tuple(export.names[place] for place in used.tolist())
     return Export(names, {**export.columns, "code": codes}, export.unreadable)
 
 
 def read_export_parquet(path: Path) -> Export:
-    """Reads an exported Parquet file; raises TraceError where it is not an export.
-
-    One thread keeps the rows in the order in which they were sorted, so that they need no sorting again.
-    """
+    """Reads an exported Parquet file; raises TraceError where it is not an export."""
     names = ", ".join(_NAMES)
     texts = ", ".join(f"coalesce({name}::VARCHAR, '') AS {name}" for name in _NAMES)
     moment = "coalesce(epoch({0}_utc)::BIGINT, 0) AS {0}_s"
@@ -110,7 +107,8 @@ def read_export_parquet(path: Path) -> Export:
     database = parquet.open_database()
     try:
         with parquet.translate_interrupt():
-            # Several threads would hand out rows in any order.
+            # One thread returns rows in the order of the file, which is sorted: several would mix them, and
+            # the store would have to sort millions of rows again.
             database.execute("SET threads = 1")
             _check_columns(
                 path, [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()]
@@ -126,7 +124,7 @@ def read_export_parquet(path: Path) -> Export:
             ).fetchnumpy()
     except parquet.database_error() as error:
         found = str(error).splitlines()[0]
-        raise TraceError(str(path), None, found, "a Parquet file that spotctl exported", _AGAIN) from error
+        raise TraceError(str(path), None, found, "a Parquet file exported by spotctl", _AGAIN) from error
     finally:
         database.close()
     strange = sorted({group[5] for group in groups} - set(Semantics))

@@ -2,16 +2,16 @@
 
 The columns of ``PriceStore.frame()``, and of an exported file:
 
-    cloud, region, zone, instance_type   text; where prices are per region the zone is the region
-    time_utc         datetime64[s, UTC]  from when it holds (event stream), or when it was seen (polled)
+    cloud, region, zone, instance_type   text; where prices are per region, the zone is the region
+    time_utc         datetime64[s, UTC]  when the price took effect (event stream) or was seen (polled)
     price_usd_hour   float64             US dollars per instance-hour, Linux; NaN: no longer listed
-    source           text                who said so
+    source           text                where the row comes from
     semantics        text                "event stream" or "polled change log"
     approximate      bool                whether the time is approximate
-    observed_utc     datetime64[s, UTC]  when the row was seen, by us or by whoever recorded it
+    observed_utc     datetime64[s, UTC]  when the row was recorded, by spotctl or by the file's author
 
-Rows are sorted by market, then source, then time. All believed rows of all sources are there, heartbeats too;
-``PriceStore.history`` says which of them rule.
+Rows are sorted by market, then source, then time. All believed rows of all sources are there, repetitions of
+a price included; ``PriceStore.history`` chooses between the sources.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_frame(
     since: Instant | None,
     until: Instant | None,
 ) -> pd.DataFrame:
-    """Returns the rows as a DataFrame with the columns above."""
+    """Returns the rows in [since, until] as a DataFrame with the columns above."""
     import pandas as pd
 
     files, where, values = select_rows(disk, markets, since, until)
@@ -80,7 +80,7 @@ def read_frame(
 def export_rows(
     database: DuckDBPyConnection, disk: StoreFolder, path: Path, markets: Collection[Market] | None
 ) -> int:
-    """Writes the rows to ``path``. Times are RFC 3339 in CSV and timestamps (UTC) in Parquet."""
+    """Writes the rows to ``path``, with times as RFC 3339 in CSV and as timestamps (UTC) in Parquet."""
     options = _FORMATS.get(path.suffix)
     if options is None:
         raise ExportRefused(str(path), f"a name that ends in {path.suffix!r}", ".csv, .csv.gz or .parquet")
@@ -115,10 +115,14 @@ def overlay_catalogue(types: Sequence[Row], list_prices: Sequence[Row]) -> Catal
     """Returns the bundled catalogue, overlaid with rows of ``reference_tables.py``."""
     bundled = Catalogue.bundled()
     known = dict(bundled.instance_types)
-    for cloud, name, vcpus, memory_gib, gpus, *_ in types:
-        # Fetched types replace bundled ones; later rows are newer.
+    gpu_names = dict(bundled.gpu_names)
+    for cloud, name, vcpus, memory_gib, gpus, gpu_name, *_ in types:
         known[cloud, name] = InstanceType(cloud, name, vcpus, memory_gib, gpus)
+        # Some sources describe a type and not its GPU: the bundled name stays then.
+        if gpu_name:
+            gpu_names[cloud, name] = gpu_name
     prices = {key: dict(valid) for key, valid in bundled.list_prices.items()}
     for cloud, region, name, valid_from, price, *_ in list_prices:
         prices.setdefault((cloud, region, name), {})[Instant(valid_from)] = UsdPerHour(price)
-    return Catalogue(known, {key: tuple(sorted(valid.items())) for key, valid in prices.items()})
+    timelines = {key: tuple(sorted(valid.items())) for key, valid in prices.items()}
+    return Catalogue(known, timelines, gpu_names)

@@ -1,7 +1,7 @@
-"""Merges committed rows into the months they belong to.
+"""Merges committed rows into their months.
 
-Everything here may be killed between any two lines and done again. A month becomes what is known of it and
-what is to be added, judged together, and that is the same however often it is added.
+A process may be killed between any two lines here, and the next one does the work again. Known and new rows
+of a month are judged together, so the result is the same however often rows are added.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MonthlyPartitions:
     database: DuckDBPyConnection
 
     def write_month(self, settled: JudgedRows, folder: Path, prefix: str) -> MonthCounts:
-        """Writes the files of a month, those that are not empty."""
+        """Writes the believed rows and the quarantine of a month to ``folder``; no file for none."""
         believed = settled.is_believed
         if believed.any():
             parquet.write_pool(self.database, folder / f"{prefix}{ROWS}", settled.pool.take_rows(believed))
@@ -61,16 +61,16 @@ class MonthlyPartitions:
         return MonthCounts(int(believed.sum()), int(np.sum(~believed)))
 
     def merge_entry(self, entry: Path, caps: Caps, settled: Mapping[str, MonthCounts]) -> MonthCounts:
-        """Merges a committed batch and removes it.
+        """Merges a committed batch into its months and removes it; returns how many rows are new.
 
-        Folders in ``settled`` were judged by the same ``caps``.
+        ``settled``: the counts of months whose files were judged by these same ``caps``.
         """
         total = MonthCounts(0, 0)
         changed: set[Path] = set()
         for relative, names in staged_files(entry).items():
             files = [entry / f"{relative.replace('/', ',')},{name}" for name in names]
             folder = self.disk.root / relative
-            # New names may appear on all three levels above a month, so all are flushed.
+            # A month's folder may be new on each of its three levels, so the names above it are flushed too.
             changed.update((folder, *folder.parents[:3]))
             # A new month needs no merge: the files were judged when they were written.
             if relative in settled and not self._existing_files(folder):
@@ -88,14 +88,14 @@ class MonthlyPartitions:
         return total
 
     def judge_again(self, folder: Path, caps: Caps) -> None:
-        """Judges a month again, now that more list prices are known."""
+        """Judges a month again by new list prices."""
         self._add_rows(folder, pool_rows(()), caps)
 
     def _existing_files(self, folder: Path) -> list[Path]:
         return [path for path in (folder / ROWS, folder / QUARANTINE) if path.exists()]
 
     def _take_over(self, folder: Path, files: Sequence[Path]) -> None:
-        """Puts the files of a month's first rows in place as they are."""
+        """Moves the files of a month's first rows into place."""
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
             os.replace(file, folder / file.name.rpartition(",")[2])
@@ -105,11 +105,12 @@ class MonthlyPartitions:
         before = len(kept) + len(aside)
         settled = judge_rows(pool_rows((kept, aside, pool)), caps)
         known = np.zeros(len(settled.pool), np.bool_)
-        # Rows of the result that the month had before.
+        # The first ``before`` rows of the pool are those the month had; ``copies`` says where they are now.
         known[settled.copies[:before]] = True
         believed = settled.is_believed
         counts = MonthCounts(int(np.sum(believed & ~known)), int(np.sum(~believed & ~known)))
-        # Nothing is rewritten where no row is new, no verdict changed and no observation became earlier.
+        # Repeated fetches mostly bring known rows. Nothing is rewritten where no row is new, no verdict
+        # changed and no observation became earlier.
         seen = np.concatenate([kept.observed, aside.observed])
         if (
             known.all()
@@ -127,10 +128,9 @@ class MonthlyPartitions:
         return parquet.read_pool(self.database, [file] if file.exists() else [])
 
     def _replace_month(self, folder: Path, settled: JudgedRows, aside: RowPool, *, released: bool) -> None:
-        """Puts the files of a month in place, so that no row is ever in neither of them.
+        """Replaces the files of a month in an order that never leaves a row in neither of them.
 
-        A row that leaves the rows is first in the quarantine; where one leaves the quarantine, the old and
-        the new quarantine together come first, and the new one alone comes last.
+        ``released``: whether rows leave the quarantine ``aside``, now that they are believed.
         """
         folder.mkdir(parents=True, exist_ok=True)
         written = self.write_month(settled, folder, _NEW)
@@ -139,10 +139,10 @@ class MonthlyPartitions:
             everything = np.zeros(len(both.pool), np.int64)
             parquet.write_pool(self.database, folder / f"{_NEW}both", both.pool, everything)
             replace_file(folder / f"{_NEW}both", folder / QUARANTINE)
-            # The quarantine already holds both, so the rows come next and the final quarantine last.
+            # The quarantine holds old and new rows now, so rows come next, and the new quarantine alone last.
             order = (ROWS, QUARANTINE)
         else:
-            # A row may only leave the rows once it is in the quarantine.
+            # A row may leave the believed ones only once it is in the quarantine.
             order = (QUARANTINE, ROWS)
         for name in order:
             if (written.new if name == ROWS else written.quarantined) > 0:

@@ -1,9 +1,8 @@
 """Reads and writes price rows as Parquet files, through DuckDB. The only module that knows DuckDB.
 
-Rows of a file are sorted by series and time, so a file is read as numbers alone: the number of rows of each
-series tells which rows belong to it. Times are whole seconds since 1970 (UTC) and prices dollars per hour,
-and the columns say so; a price is NULL where the market was no longer listed. Judges no rows and knows no
-folders.
+Rows of a file are sorted by series and time. So a file is read as numbers alone, and the row count of each
+series tells which rows are its own. Times are whole seconds since 1970 (UTC); prices are dollars per hour,
+NULL where the market was no longer listed. Judges no rows and knows no folders.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("cloud", "region", "zone", "instance_type", "source")
 _WRITTEN: Final = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)"
-"""Small row groups: one market is read without most of its month."""
+"""Small row groups let a query for one market skip most of its month."""
 
 
 def open_database() -> DuckDBPyConnection:
-    """Returns a database in memory that keeps the order of rows. Threads may share it through cursors."""
+    """Returns a database in memory that keeps the order of rows. Threads share it through cursors."""
     import duckdb
 
     connection = duckdb.connect(config={"preserve_insertion_order": True})
-    connection.execute("set enable_progress_bar = false")  # it would be on standard output
+    connection.execute("set enable_progress_bar = false")  # it would go to standard output
     return connection
 
 
 def sql_literal(path: Path | str) -> str:
-    """Returns it as a string literal of SQL."""
+    """Returns ``path`` as an SQL string literal."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
 def scan_expression(files: Sequence[Path], *options: str) -> str:
-    """Returns what to select from to read ``files``, in this order."""
+    """Returns the SQL expression that reads ``files``, in this order."""
     listed = ", ".join(map(sql_literal, files))
     return f"read_parquet({', '.join((f'[{listed}]', 'hive_partitioning = false', *options))})"
 
 
 def write_pool(database: DuckDBPyConnection, path: Path, pool: RowPool, verdicts: Ints | None = None) -> None:
-    """Writes the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` say what is wrong with it."""
+    """Writes the sorted ``pool`` to ``path``, through to the disk; ``verdicts`` become its flaws."""
     semantics = (Semantics.EVENT_STREAM, Semantics.POLLED)
     columns: dict[str, npt.NDArray[Any] | str] = {
         column: _text_column([name[place] for name in pool.series], pool.codes)
@@ -69,7 +68,7 @@ def write_pool(database: DuckDBPyConnection, path: Path, pool: RowPool, verdicts
 
 
 def _text_column(texts: Sequence[str], codes: Ints) -> npt.NDArray[np.object_] | str:
-    """Returns one text for all rows where it is the same for all, which is much quicker to write."""
+    """Returns the text of each row, or one text where all are the same: a constant is written much faster."""
     if len(set(texts)) == 1 or bool(np.all(codes == codes[0])):
         return str(texts[int(codes[0])])
     column = np.empty(len(texts), object)
@@ -82,7 +81,7 @@ def read_pool(
 ) -> RowPool:
     """Returns the rows of ``files`` that satisfy ``where``, file by file.
 
-    Raises StoreDamaged if it cannot.
+    Raises StoreDamaged where a file cannot be read.
     """
     if not files:
         return _make_pool((), np.empty(0, np.int64), {})
@@ -99,7 +98,8 @@ def read_pool(
         f"FROM {scan_expression(files, 'file_row_number = true')} "
         f"WHERE {where}"
     )
-    if where != "true":  # a long IN becomes a join, and joins keep no order
+    # DuckDB turns a long IN into a join, and joins keep no order.
+    if where != "true":
         rows_of += " ORDER BY file_index, file_row_number"
     try:
         with translate_interrupt(), database.cursor() as cursor:
@@ -135,11 +135,8 @@ def _make_pool(series: tuple[SeriesKey, ...], codes: Ints, columns: Mapping[str,
 
 @contextmanager
 def translate_interrupt() -> Iterator[None]:
-    """Turns Ctrl-C while DuckDB works into a KeyboardInterrupt, whatever DuckDB makes of it.
-
-    DuckDB hears of it first and calls it a RuntimeError. Or the interrupt strikes while DuckDB reads our
-    columns, and is wrapped in an error of its own.
-    """
+    """Raises KeyboardInterrupt for a Ctrl-C that DuckDB reports as an error of its own."""
+    # DuckDB catches the signal and raises a RuntimeError; while it reads our columns, it wraps the interrupt.
     import duckdb
 
     try:
@@ -152,14 +149,14 @@ def translate_interrupt() -> Iterator[None]:
 
 
 def database_error() -> type[Exception]:
-    """Returns what DuckDB raises."""
+    """Returns the base class of DuckDB's errors, without importing DuckDB at the top."""
     import duckdb
 
     return duckdb.Error
 
 
 def damaged_error(files: Sequence[Path], error: Exception) -> StoreDamaged:
-    """Returns an error that names which of ``files`` it was, as far as DuckDB tells."""
+    """Returns an error that names the damaged one of ``files``, or their folder if DuckDB does not say."""
     text = str(error).splitlines()[0]
     which = next((str(file) for file in files if str(file) in text), str(files[0].parent))
     return StoreDamaged(which, text)
@@ -168,8 +165,8 @@ def damaged_error(files: Sequence[Path], error: Exception) -> StoreDamaged:
 def write_columns(
     database: DuckDBPyConnection, columns: Mapping[str, npt.NDArray[Any] | str], path: Path
 ) -> None:
-    """Writes ``columns`` to ``path``, through to the disk. A text stands for a column of it."""
-    said = [
+    """Writes ``columns`` to ``path``, through to the disk. A text stands for a constant column."""
+    selected = [
         f"{sql_literal(held)} AS {name}" if isinstance(held, str) else name for name, held in columns.items()
     ]
     try:
@@ -177,7 +174,7 @@ def write_columns(
             cursor.register(
                 "rows", {name: held for name, held in columns.items() if not isinstance(held, str)}
             )
-            cursor.execute(f"COPY (SELECT {', '.join(said)} FROM rows) TO {sql_literal(path)} {_WRITTEN}")
+            cursor.execute(f"COPY (SELECT {', '.join(selected)} FROM rows) TO {sql_literal(path)} {_WRITTEN}")
         with path.open("rb") as written:
             # A commit promises that its rows are on the disk.
             os.fsync(written.fileno())
@@ -199,7 +196,7 @@ def fetch_rows(
 def fetch_frame(
     cursor: DuckDBPyConnection, query: str, files: Sequence[Path], values: Sequence[Any] = ()
 ) -> pd.DataFrame:
-    """Returns the same as a DataFrame."""
+    """Returns the rows of a query as a DataFrame. Raises StoreDamaged as ``fetch_rows``."""
     try:
         with translate_interrupt():
             return cursor.execute(query, list(values)).df()

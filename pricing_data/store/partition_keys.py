@@ -1,7 +1,7 @@
-"""Splits a batch by the months of the regions it is about.
+"""Splits a batch by region and month.
 
-Pure. Every row gets a place, whatever it says: rows with unusable names or times go where they do no harm, to
-be set aside there with a reason.
+Pure. Every row gets a place: rows with unusable names or times go to places of their own, where validation
+quarantines them with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_NAME: Final = 100
 
 
 def split_by_month(batch: Batch) -> Iterator[tuple[PartitionKey, RowPool]]:
-    """Yields the rows of every month that the batch has rows of."""
+    """Yields the rows of each region and month in the batch."""
     if len(batch) == 0:
         return
     names = [SeriesKey.from_market(_storable_market(market), batch.source) for market in batch.markets]
@@ -57,7 +57,7 @@ def split_by_month(batch: Batch) -> Iterator[tuple[PartitionKey, RowPool]]:
 
 
 def _narrow_keys(keys: Ints) -> np.ndarray[tuple[int], np.dtype[np.int16]] | Ints:
-    """Returns the keys as narrow as possible: numpy sorts short integers by radix."""
+    """Returns the keys as short integers where they fit: numpy sorts those by radix, in linear time."""
     return keys.astype(np.int16) if int(keys.max()) < np.iinfo(np.int16).max else keys
 
 
@@ -73,7 +73,7 @@ def _month_name(month: int) -> str:
 
 
 def _storable_market(market: Market) -> Market:
-    """Returns the market with names that can be written; changed names remain unusable."""
+    """Returns the market with names that a file can hold; a changed name stays unusable."""
     return Market(
         *(_storable_text(part) for part in (market.cloud, market.region, market.zone, market.instance_type))
     )
@@ -82,4 +82,5 @@ def _storable_market(market: Market) -> Market:
 def _storable_text(part: str) -> str:
     if part.isprintable() and 0 < len(part) <= _LONGEST_NAME:
         return part
+    # A name that begins with "?" never passes ``is_usable_name``, so the row stays in quarantine.
     return "?" + part.encode("ascii", "backslashreplace").decode()[:_LONGEST_NAME]

@@ -1,8 +1,8 @@
-"""Queries the months of a store, over all of their files. Nothing here writes or locks."""
+"""Queries the prices of a store, in the files of all its months, while the caller holds the lock."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pricing_data.formats.layouts import Semantics
-from pricing_data.formats.quality import Flaw
 from pricing_data.formats.source_priority import (
     REPEATING_CLOUD,
     MergedSeries,
@@ -20,9 +19,9 @@ from pricing_data.formats.source_priority import (
     rank_source,
 )
 from pricing_data.model.market import Market, PriceHistory, Series
-from pricing_data.model.units import Instant, UsdPerHour, format_instant
+from pricing_data.model.units import Instant, UsdPerHour
 from pricing_data.store import parquet
-from pricing_data.store.commit_log import QUARANTINE, ROWS, StoreFolder
+from pricing_data.store.commit_log import ROWS, StoreFolder
 from pricing_data.store.reference_tables import Row
 from pricing_data.store.validation import RowPool
 
@@ -39,9 +38,9 @@ class MarketSummary:
     """Rows of all sources."""
     first: Instant
     last: Instant
-    """The newest row, whatever it says."""
+    """Time of the newest row, whatever it says."""
     observed: Instant
-    """The moment at which the newest row was seen."""
+    """When the newest row was seen."""
     source: str
     """The source of the current price."""
     semantics: Semantics
@@ -49,19 +48,7 @@ class MarketSummary:
     price: UsdPerHour | None
     """The current price; None where the market was no longer listed."""
     sources: tuple[str, ...]
-    """All sources of the market; where they overlap, an earlier one is believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantinedRow:
-    """Describes a row that is not believed, or a line that is no row (then there is no market)."""
-
-    source: str
-    reason: Flaw
-    market: Market | None
-    at: Instant | None
-    """Its time, as it is; None for a line."""
-    text: str
+    """All sources of the market, by rank: where they overlap, the first is believed."""
 
 
 def summarize_markets(
@@ -87,7 +74,8 @@ def _summarize_market(market: Market, rows: list[Row]) -> MarketSummary:
     ranked, current = rows, rows[0]
     if len(rows) > 1:
         ranked = sorted(rows, key=lambda row: rank_source(row[0], Semantics(row[1]), row[2], row[3]))
-        current = max(ranked, key=lambda row: row[5])  # of several at that moment the first: it is believed
+        # ``max`` returns the first of equals: of sources with a row then, the best is believed.
+        current = max(ranked, key=lambda row: row[5])
     price = current[6]["price"]
     return MarketSummary(
         market=market,
@@ -106,7 +94,7 @@ def _summarize_market(market: Market, rows: list[Row]) -> MarketSummary:
 def read_history(
     database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
 ) -> PriceHistory:
-    """Returns the believed steps. Those before ``until`` do not depend on rows after it."""
+    """Returns the believed steps up to ``until``; rows after it change none of them."""
     series = {}
     for market, account in merged_series(database, disk, markets, until):
         times, prices = drop_repeats(account.times, account.prices)
@@ -118,11 +106,12 @@ def read_history(
 def merged_series(
     database: DuckDBPyConnection, disk: StoreFolder, markets: Collection[Market] | None, until: Instant | None
 ) -> Iterator[tuple[Market, MergedSeries]]:
-    """Yields what is believed of each market, and from which source."""
+    """Yields the believed rows of each market, with the source of each row."""
     pool = _read_rows(database, disk, markets, until)
     if len(pool) == 0:
         return
-    order = np.argsort(pool.codes, kind="stable")  # the files of a market come in the order of their months
+    # Stable: files come in the order of their months, so each market's rows stay in order of time.
+    order = np.argsort(pool.codes, kind="stable")
     pool = pool.take_rows(order)
     borders = (np.flatnonzero(np.diff(pool.codes)) + 1).tolist()
     claims: dict[Market, list[SourceClaim]] = {}
@@ -155,7 +144,7 @@ def select_rows(
     since: Instant | None,
     until: Instant | None,
 ) -> tuple[tuple[Path, ...], str, list[Any]]:
-    """Returns the files that may hold such rows, and the condition and its values that pick them."""
+    """Returns the files that may have such rows, and an SQL condition, with its values, for them."""
     conditions: list[str] = []
     values: list[Any] = []
     if markets is None:
@@ -184,8 +173,8 @@ def select_rows(
 def newest_time(
     database: DuckDBPyConnection, disk: StoreFolder, source: str, cloud: str, region: str
 ) -> Instant | None:
-    """Returns the time of the newest row; it looks at the newest months first."""
-    # The first hit ends the search: later months have later rows.
+    """Returns the time of the newest row; None where the source has none in the region."""
+    # Newest months first: the first hit ends the search.
     for file in reversed(disk.month_files(ROWS, cloud, region)):
         query = (
             f"SELECT max(time_s) FROM {parquet.scan_expression([file])} "
@@ -196,67 +185,3 @@ def newest_time(
         if found is not None:
             return Instant(found)
     return None
-
-
-def list_quarantined(
-    database: DuckDBPyConnection, disk: StoreFolder, unreadable: Sequence[Row], most: int | None
-) -> tuple[QuarantinedRow, ...]:
-    """Returns rows by market and time, then lines by file; the first ``most`` of all, if given."""
-    rows = [
-        QuarantinedRow(
-            row[4],
-            Flaw(row[5]),
-            Market(*row[:4]),
-            Instant(row[6]),
-            row_text(Market(*row[:4]), row[6], row[7]),
-        )
-        for row in _quarantine_rows(database, disk, most)
-    ]
-    lines = [
-        QuarantinedRow(row[0], Flaw(row[2]), None, None, line_text(row[1], row[3]))
-        for row in (unreadable if most is None else unreadable[: most - len(rows)])
-    ]
-    return (*rows, *lines)
-
-
-def _quarantine_rows(database: DuckDBPyConnection, disk: StoreFolder, most: int | None) -> list[Row]:
-    files = disk.month_files(QUARANTINE)
-    if not files:
-        return []
-    query = (
-        "SELECT cloud, region, zone, instance_type, source, reason, time_s, price_usd_hour "
-        f"FROM {parquet.scan_expression(files)} ORDER BY ALL"
-    ) + ("" if most is None else f" LIMIT {most:d}")
-    with database.cursor() as cursor:
-        return parquet.fetch_rows(cursor, query, files)
-
-
-def newest_failures(
-    database: DuckDBPyConnection, disk: StoreFolder, but: Collection[Flaw]
-) -> dict[Market, tuple[Instant, Flaw]]:
-    """Returns, of each market with quarantined rows, the newest that has none of the flaws ``but``."""
-    files = disk.month_files(QUARANTINE)
-    if not files:
-        return {}
-    query = (
-        "SELECT cloud, region, zone, instance_type, max(struct_pack(at := time_s, reason := reason)) "
-        f"FROM {parquet.scan_expression(files)} WHERE NOT list_contains(?::VARCHAR[], reason) GROUP BY ALL"
-    )
-    with database.cursor() as cursor:
-        rows = parquet.fetch_rows(cursor, query, files, [sorted(map(str, but))])
-    return {Market(*row[:4]): (Instant(row[4]["at"]), Flaw(row[4]["reason"])) for row in rows}
-
-
-def line_text(line: int, text: str) -> str:
-    """Formats a line of a file, or a row of an answer that has no place in any."""
-    return f"line {line}: {text}" if line else text
-
-
-def row_text(market: Market, time_s: int, price: float | None) -> str:
-    """Formats a row that may hold anything."""
-    said = "no longer listed" if price is None or np.isnan(price) else f"{price:g} $/h"
-    try:
-        moment = format_instant(Instant(time_s))
-    except (ValueError, OverflowError, OSError):  # quarantined for that very reason
-        moment = f"{time_s} s since 1970"
-    return f"{market} {moment} {said}"

@@ -1,11 +1,8 @@
-"""Stores everything besides prices: rates, types, list prices, sightings, unreadable lines.
+"""Stores everything besides prices: rates, types, list prices, probes, lifetimes, unreadable rows.
 
-It also stores when each source last mentioned a region, because a repeated row keeps the time of its first
-observation.
-
-Small tables, one Parquet file each, replaced whole. Of several rows with one key the one that was observed
-last is kept (of those, the greatest): published rates are still corrected for days. So a table too is a
-function of the set of rows that were added.
+Small tables, one Parquet file each, replaced whole. Of several rows with one key, the last observed stays (of
+those, the greatest): published rates are still corrected for days. So a table, too, is a function of the set
+of rows that were added.
 """
 
 from __future__ import annotations
@@ -62,20 +59,21 @@ PROBES: Final = TableSchema(
     (str, str, str, str, str, int, int, int),
     keys=7,
 )
-"""Two answers of one source for one moment are both kept; their reader decides."""
+"""``available`` is part of the key: two counts for one moment are both kept, and the reader decides."""
 LIFETIMES: Final = TableSchema(
     "lifetimes",
     (*_MARKET, "source", "begin_s", "rank", "end_s", "lost", "observed_s"),
     (str, str, str, str, str, int, int, int, int, int),
     keys=7,
 )
-"""``rank`` tells apart the machines of one source that began at one moment, by when they ended."""
+"""``rank`` numbers the machines of one source that began at one moment, in the order of their ends."""
 SEEN: Final = TableSchema(
     "seen",
     ("source", "cloud", "region", "observed_s"),
     (str, str, str, int),
     keys=3,
 )
+"""When each source last mentioned a region: a repeated price row keeps the time of its first observation."""
 UNREADABLE: Final = TableSchema(
     "unreadable",
     ("source", "line", "reason", "text", "observed_s"),
@@ -95,7 +93,7 @@ class ReferenceTables:
         return self.root / "tables" / f"{kind.name}.parquet"
 
     def signature(self, *kinds: TableSchema) -> tuple[object, ...]:
-        """Returns a value that differs once one of the tables was replaced."""
+        """Returns a value that changes when one of the tables is replaced."""
         return tuple(self._file_signature(self.table_path(kind)) for kind in kinds)
 
     @staticmethod
@@ -104,7 +102,7 @@ class ReferenceTables:
             now = path.stat()
         except FileNotFoundError:
             return None
-        # Tables are replaced whole, so a new content has a new inode.
+        # Tables are replaced whole, so new content has a new inode.
         return now.st_ino, now.st_mtime_ns, now.st_size
 
     def read_rows(self, kind: TableSchema) -> list[Row]:
@@ -118,31 +116,30 @@ class ReferenceTables:
             return parquet.fetch_rows(cursor, query, [self.table_path(kind)])
 
     def new_rows(self, kind: TableSchema, rows: Iterable[Row]) -> list[Row]:
-        """Returns those of ``rows`` that would be kept if added: of new keys, or newer than what is there."""
+        """Returns the rows that adding would keep: those with new keys, or newer than the stored row."""
         before = {row[: kind.keys]: row for row in self.read_rows(kind)}
         after = dict(before)
         for row in rows:
             key = row[: kind.keys]
-            # Ties of observation go to the greatest row, so the outcome does not depend on the order of
-            # arrival.
+            # Ties go to the greatest row, so the order of arrival does not matter.
             if key not in after or _newness_key(row) > _newness_key(after[key]):
                 after[key] = row
         return [row for key, row in after.items() if before.get(key) != row]
 
     def add_rows(self, kind: TableSchema, rows: Iterable[Row]) -> int:
-        """Adds ``rows``; returns how many say something new, beyond being seen again."""
+        """Adds ``rows``; returns how many are new or changed, not merely observed again."""
         before = {row[: kind.keys]: row for row in self.read_rows(kind)}
         news = {row[: kind.keys]: row for row in self.new_rows(kind, rows)}
         if news:
             self._write_table(kind, sorted({**before, **news}.values()))
-        # Without the last column, the time of observation: seeing a fact again is no news.
+        # The last column is the time of observation, which does not count.
         return sum(1 for key, row in news.items() if key not in before or row[:-1] != before[key][:-1])
 
     def _write_table(self, kind: TableSchema, rows: list[Row]) -> None:
         columns: dict[str, Any] = {}
         for place, (name, held) in enumerate(zip(kind.columns, kind.kinds, strict=True)):
             columns[name] = np.empty(len(rows), object if held is str else held)
-            # Filled in place: numpy would make texts of fixed width of a list of texts.
+            # Filled in place: from a list of texts, numpy would make a column of fixed width.
             columns[name][:] = [row[place] for row in rows]
         path = self.table_path(kind)
         path.parent.mkdir(parents=True, exist_ok=True)

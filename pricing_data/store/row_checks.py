@@ -1,6 +1,6 @@
-"""Checks rates, types, list prices and sightings. Prices are judged in ``validation.py``.
+"""Checks rates, types, list prices, probes and lifetimes. ``validation.py`` judges prices.
 
-A check says what is wrong with a row of its table, or returns None.
+Each check returns the flaw of a row of its table, or None.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def check_lifetime(row: Row) -> Flaw | None:
 
 
 def storable_text(text: str) -> str:
-    """Returns ``text`` in a form that any file can hold; of a very long one the beginning and a mark."""
+    """Returns ``text`` as valid UTF-8 without NUL; a long one is cut, with its length and hash at the end."""
     whole = text.encode("utf-8", "backslashreplace")
+    # The hash keeps long texts with the same beginning apart: the table of unreadable rows has them as keys.
     if len(text) > _LONGEST_TEXT:
         mark = f"... ({len(text)} characters, SHA-256 {hashlib.sha256(whole).hexdigest()[:16]})"
         whole = text[:_LONGEST_TEXT].encode("utf-8", "backslashreplace") + mark.encode()

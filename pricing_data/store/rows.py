@@ -1,8 +1,6 @@
-"""Converts batches to rows of the small tables, and sightings back.
+"""Converts batches to rows of the reference tables, and rows of probes and lifetimes to spells.
 
-``reference_tables.py`` has the columns.
-
-Judges nothing (``row_checks.py`` does) and knows no files.
+``reference_tables.py`` has the columns. Judges nothing (``row_checks.py`` does) and opens no files.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from pricing_data.store.validation import is_usable_name
 
 
 def seen_rows(batch: Batch) -> list[Row]:
-    """Returns rows of ``reference_tables.SEEN``, of markets that can be named."""
+    """Returns rows of ``reference_tables.SEEN``: when each region was last mentioned."""
     newest: dict[tuple[str, str], int] = {}
     latest = np.full(len(batch.markets), -1, np.int64)
     np.maximum.at(latest, batch.codes, batch.observed)
@@ -71,12 +69,12 @@ def probe_rows(batch: ProbeBatch) -> list[Row]:
 
 
 def lifetime_rows(batch: LifetimeBatch) -> list[Row]:
-    """Returns rows of ``reference_tables.LIFETIMES``; later news of a running machine replace its row."""
+    """Returns rows of ``reference_tables.LIFETIMES``; a later batch replaces the row of a running machine."""
     rows: list[Row] = []
     before: tuple[Market, int] | None = None
     rank = 0
     for life in sorted(batch.lifetimes):
-        # Machines have no names: rank by end tells apart those that began together.
+        # Machines have no names, so those that began together are numbered in the order of their ends.
         rank = rank + 1 if (life.market, life.begin) == before else 0
         before = life.market, life.begin
         rows.append(
@@ -88,7 +86,7 @@ def lifetime_rows(batch: LifetimeBatch) -> list[Row]:
 def read_observations(
     probed: Iterable[Row], lived: Iterable[Row], markets: Collection[Market] | None, nodes: int
 ) -> Observations:
-    """Reads probes and lifetimes (``reference_tables.py``) of ``markets``, or of all, as observations."""
+    """Returns the spells of ``markets`` (or all) from rows of ``PROBES`` and ``LIFETIMES``."""
     names = None if markets is None else {_market_names(market) for market in markets}
     return build_observations(
         (Probe(Market(*row[:4]), row[5], row[6]) for row in probed if names is None or row[:4] in names),

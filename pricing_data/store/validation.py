@@ -1,10 +1,9 @@
-"""Judges which of all the rows ever seen of a month are believed, and why the others are not.
+"""Judges which rows of a month are believed, and why the others are not.
 
-Pure, and a function of the *set* of rows: whatever came first, and however often, the outcome is the same.
-That is what lets the store merge in any order, twice, or again after it was killed. So every rule here looks
-at rows alone, never at when or in whose company they arrived.
+Pure, and a function of the *set* of rows: their order and repetitions change nothing. This lets the store
+merge batches in any order, twice, or again after a kill. So no rule may look at how rows arrived.
 
-Repairs nothing: a row is believed as it is, or kept with a reason not to.
+Repairs nothing: a row is believed as it is, or quarantined with a reason.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ Caps = Callable[[str, str, str], Sequence[tuple[Instant, UsdPerHour]]]
 EARLIEST: Final = parse_instant("2006-01-01")
 LATEST: Final = parse_instant("2200-01-01")
 AUCTION_CAP: Final = 10.0
-"""Until November 2017 no bid on AWS could exceed ten times on-demand, so no price did."""
+"""Until November 2017 AWS accepted no bid above ten times on-demand, so no price exceeded it."""
 SLACK: Final = 1.01
-"""List prices are published rounded; a price this near to the cap is at the cap."""
+"""List prices are published rounded: a price this close above the cap is at the cap."""
 SLIP_FACTOR: Final = 500.0
-"""A slip of unit is a thousand. Before bids were capped, m3.xlarge once cost 365 times its usual price."""
+"""A slip of unit is a thousand; m3.xlarge once cost 365 times its usual price, when bids had no cap."""
 _ENOUGH_TO_JUDGE: Final = 3
 _AHEAD_S: Final = 24 * HOUR_S
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/:+()-]{0,99}")
@@ -43,10 +42,9 @@ BELIEVED: Final = -1
 
 
 class SeriesKey(NamedTuple):
-    """Identifies what one source says of one market.
+    """Identifies the rows of one source about one market."""
 
-    Plain texts, because thousands of them are sorted often.
-    """
+    # A plain tuple of texts: thousands are sorted for every merge, and a dataclass compares far slower.
 
     cloud: str
     region: str
@@ -92,7 +90,7 @@ class RowPool:
         )
 
     def drop_unused_series(self) -> RowPool:
-        """Drops the series that no row is of."""
+        """Drops the series without rows."""
         used = np.zeros(len(self.series), np.bool_)
         used[self.codes] = True
         # The usual case copies nothing.
@@ -110,7 +108,7 @@ class JudgedRows:
     verdicts: Ints
     """BELIEVED, or the position of the flaw in ``FLAWS``."""
     copies: Ints
-    """For each row of the pool that was judged, the row of ``pool`` that it is."""
+    """For each row that was judged, its position in ``pool``; repetitions share one."""
 
     @property
     def is_believed(self) -> Mask:
@@ -140,7 +138,7 @@ def pool_rows(parts: tuple[RowPool, ...]) -> RowPool:
 
 
 def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
-    """Drops repetitions (the first observation stays) and judges what is left."""
+    """Drops repetitions, keeping the first observation, and judges the other rows."""
     if _in_order(pool):
         copies = np.arange(len(pool))
     else:
@@ -152,7 +150,6 @@ def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
         first = _first_alike(pool)
         kept = first == np.arange(len(pool))
         copies = np.empty(len(pool), np.int64)
-        # For every row that came in, the row of the result that stands for it.
         copies[order] = (np.cumsum(kept) - 1)[first]
         pool = pool.take_rows(kept)
     verdicts = _judge_alone(pool, caps)
@@ -161,16 +158,14 @@ def judge_rows(pool: RowPool, caps: Caps) -> JudgedRows:
 
 
 def _in_order(pool: RowPool) -> bool:
-    """Returns whether rows are sorted by series and time with no moment twice, as nearly all are."""
+    """Returns whether rows are sorted by series and time, no moment twice: nearly every new batch is."""
     step = np.diff(pool.codes)
     return bool(np.all((step > 0) | ((step == 0) & (np.diff(pool.times) > 0))))
 
 
 def _first_alike(pool: RowPool) -> Ints:
-    """Returns, for each row of a sorted pool, the first with the same series, time and price.
-
-    NaN counts as one price.
-    """
+    """Returns, for each row of a sorted pool, the first with the same series, time and price."""
+    # NaN (no longer listed) differs from itself; as minus infinity it counts as one price.
     prices = np.where(np.isnan(pool.prices), -np.inf, pool.prices)
     order = np.lexsort((np.arange(len(pool)), prices, pool.times, pool.codes))
     codes, times, prices = pool.codes[order], pool.times[order], prices[order]
@@ -183,7 +178,7 @@ def _first_alike(pool: RowPool) -> Ints:
 
 
 def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
-    """Returns verdicts that need no other row; the first that applies."""
+    """Returns the verdicts that depend on one row alone."""
     prices, times = pool.prices, pool.times
     verdicts = np.full(len(pool), BELIEVED, np.int64)
     strange = {
@@ -212,12 +207,12 @@ def _judge_alone(pool: RowPool, caps: Caps) -> Ints:
 
 
 def is_usable_name(name: str) -> bool:
-    """Returns whether it can be the name of a cloud, a region, a zone or a type."""
+    """Returns whether ``name`` can be that of a cloud, region, zone or instance type."""
     return _NAME.fullmatch(name) is not None
 
 
 def _series_runs(codes: Ints) -> list[tuple[int, int]]:
-    """Returns where each series begins and ends."""
+    """Returns the begin and end of each series among sorted rows."""
     if len(codes) == 0:
         return []
     borders = (np.flatnonzero(np.diff(codes)) + 1).tolist()
@@ -225,10 +220,9 @@ def _series_runs(codes: Ints) -> list[tuple[int, int]]:
 
 
 def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> Mask | None:
-    """Returns rows above ten times on-demand in the auctions' era, above on-demand since; None where none is.
+    """Returns the rows above ten times on-demand during AWS's auctions, or above on-demand since.
 
-    The auctions' cap stayed where it was when list prices were cut (r3.large spiked to 1.75 until August
-    2016, 0.175 having become 0.166 that January). Before the first known list price nothing is above it.
+    None where there are none. Before the first known list price, nothing is above the cap.
     """
     # Looked up once per series, not once per row.
     known = caps(series.cloud, series.region, series.instance_type)
@@ -239,6 +233,8 @@ def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> M
     place = np.searchsorted(since, times, side="right") - 1
     # Only AWS ever cleared by bid; elsewhere spot prices stay below the list price.
     auction = (times < AUCTIONS_ENDED) & (series.cloud == "aws")
+    # The auctions' cap did not follow cuts of the list price: r3.large went from 0.175 to 0.166 in January
+    # 2016 and still spiked to 1.75 until August. So the highest list price so far sets it.
     cap = np.where(auction, AUCTION_CAP * np.maximum.accumulate(listed)[place], listed[place]) * SLACK
     with np.errstate(invalid="ignore"):
         over = np.asarray((prices > cap) & (place >= 0))
@@ -246,10 +242,7 @@ def _above_cap(series: SeriesKey, times: Times, prices: Prices, caps: Caps) -> M
 
 
 def _judge_together(pool: RowPool, verdicts: Ints) -> None:
-    """Judges rows against each other: the first observed of several prices for a moment holds.
-
-    Then it looks for slips of unit.
-    """
+    """Marks later observed prices for a moment that has one, then slips of unit, in ``verdicts``."""
     good = np.flatnonzero(verdicts == BELIEVED)
     codes, times = pool.codes[good], pool.times[good]
     # Sorted by observation within a moment, so the first of them is the one that holds.
@@ -258,7 +251,7 @@ def _judge_together(pool: RowPool, verdicts: Ints) -> None:
     good = np.flatnonzero((verdicts == BELIEVED) & ~np.isnan(pool.prices))
     for begin, end in _series_runs(pool.codes[good]):
         prices = pool.prices[good[begin:end]]
-        # Nearly every series ends here, without a sort.
+        # Nearly every series stops here, without a sort.
         if len(prices) < _ENOUGH_TO_JUDGE or prices.max() < prices.min() * SLIP_FACTOR:
             continue
         # The median: a few slips cannot move it.

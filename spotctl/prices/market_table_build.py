@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -82,14 +83,21 @@ def store_fingerprint(root: Path) -> str:
     digest = hashlib.sha256()
     for bundled in ("instance_types.csv", "on_demand.csv"):
         digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
-    return f"{digest.hexdigest()} {_files_state(root, sorted(root.rglob('*.parquet')))}"
+    # Not ``rglob``: it raises where another process removes a folder in the middle of the walk.
+    found = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    parquet_files = sorted(path for path in found if path.suffix == ".parquet")
+    return f"{digest.hexdigest()} {_files_state(root, parquet_files)}"
 
 
 def _files_state(root: Path, paths: Iterable[Path]) -> str:
     """Returns a digest of names, sizes and times of files that are replaced whole."""
     digest = hashlib.sha256()
     for path in paths:
-        about = path.stat()
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            # A running fetch merged it meanwhile; the table is built afterwards, from the merged rows.
+            continue
         digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
@@ -125,7 +133,7 @@ def bundled_table(horizon_s: Seconds) -> MarketTable:
 def _build_table(store: PriceStore, horizon_s: Seconds, before: MarketTable | None) -> MarketTable:
     """Builds a table of the store as it is; ``before`` may be any older one of the same horizon."""
     mark = store_fingerprint(store.root)  # taken first: a later change makes the table unfit
-    watched = _files_state(store.root, store.files_of_capacity())
+    watched = _files_state(store.root, store.evictions.files())
     same = before is not None and before.watched == watched
     known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
     return MarketTable.from_rows(mark, horizon_s, _build_rows(store, horizon_s, known), watched)
@@ -134,9 +142,9 @@ def _build_table(store: PriceStore, horizon_s: Seconds, before: MarketTable | No
 def _build_rows(
     store: PriceStore, horizon_s: Seconds, known: Mapping[Market, MarketRow]
 ) -> Iterator[MarketRow]:
-    catalogue, gpu_names = store.catalogue(), store.gpu_names()
+    catalogue = store.catalogue()
     capacity = CapacityEstimates(
-        store.observations(), PublishedRates.from_pairs(store.newest_rates(AVERAGED_S))
+        store.observations(), PublishedRates.from_pairs(store.evictions.newest_rates(AVERAGED_S))
     )
     found = [
         (quote, _rules_of_quote(quote), _reusable_estimate(quote, known.get(quote.market)))
@@ -153,8 +161,7 @@ def _build_rows(
             estimate = from_crossings(rules, quote.price, steps, quote.observed, horizon_s, quote.source)
         elif estimate is None:
             estimate = _without_bids(quote.market, quote.price, rules, capacity, horizon_s)
-        name = gpu_names.get((quote.market.cloud, quote.market.instance_type), "")
-        yield _build_row(quote, rules, estimate, catalogue, name)
+        yield _build_row(quote, rules, estimate, catalogue)
 
 
 def _without_bids(
@@ -197,7 +204,7 @@ def _reusable_estimate(quote: Quote, before: MarketRow | None) -> Estimate | Non
 
 
 def _build_row(
-    quote: Quote, rules: MarketRules | None, estimate: Estimate, catalogue: Catalogue, gpu_name: str = ""
+    quote: Quote, rules: MarketRules | None, estimate: Estimate, catalogue: Catalogue
 ) -> MarketRow:
     market = quote.market
     kind = catalogue.instance_type(market.cloud, market.instance_type)
@@ -218,7 +225,7 @@ def _build_row(
         vcpus=0 if kind is None else kind.vcpus,
         memory_gib=math.nan if kind is None else kind.memory_gib,
         gpus=0 if kind is None else kind.gpus,
-        gpu_name=gpu_name,
+        gpu_name=catalogue.gpu_names.get((market.cloud, market.instance_type), ""),
         on_demand=math.nan if listed is None else listed,
         basis=estimate.basis,
         beta=estimate.beta,

@@ -67,7 +67,7 @@ def list_quotes(store: PriceStore) -> tuple[Quote, ...]:
     """Returns the quotes of all markets, in their order."""
     summaries = store.markets()
     seen = _last_seen(store, summaries)
-    failed = store.newest_failures(but=_SAYS_NOTHING_OF_NOW)
+    failed = store.quality.newest_failures(but=_SAYS_NOTHING_OF_NOW)
     return tuple(_build_quote(summary, seen, failed) for summary in summaries)
 
 

@@ -71,14 +71,14 @@ def read_store_status(
         by_corner.setdefault((quote.market.cloud, quote.market.region), []).append(quote)
     sources = {source for quote in found for source in quote.sources}
     everything = not clouds and not regions
-    sightings = [counts for cloud, counts in store.sighting_counts().items() if not clouds or cloud in clouds]
+    evictions = [found for cloud, found in store.evictions.counts().items() if not clouds or cloud in clouds]
     return StoreStatus(
         corners=tuple(_region_status(*name, members, now) for name, members in sorted(by_corner.items())),
         disputes=_find_disputes(found),
-        findings=tuple(f for f in store.findings() if everything or f.source in sources),
-        rates=sum(n for cloud, n in store.rate_counts().items() if not clouds or cloud in clouds),
-        probes=sum(probes for probes, _ in sightings),
-        lifetimes=sum(lifetimes for _, lifetimes in sightings),
+        findings=tuple(f for f in store.quality.findings() if everything or f.source in sources),
+        rates=sum(found.rates for found in evictions),
+        probes=sum(found.probes for found in evictions),
+        lifetimes=sum(found.lifetimes for found in evictions),
     )
 
 

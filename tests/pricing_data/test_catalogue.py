@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.catalogue import Catalogue, bundled_gpu_names
+from pricing_data.catalogue import Catalogue
 from pricing_data.model.units import parse_instant
 
 
@@ -71,18 +71,18 @@ def test_types_of_a_cloud_are_listed_by_name(catalogue: Catalogue) -> None:
 
 
 def test_every_type_with_gpus_says_which(catalogue: Catalogue) -> None:
-    names = bundled_gpu_names()
+    names = catalogue.gpu_names
     assert set(names) == {key for key, kind in catalogue.instance_types.items() if kind.gpus}
     assert (names["aws", "p3.8xlarge"], names["azure", "Standard_NC6"]) == ("V100", "K80")
 
 
-def test_gpus_are_called_as_they_were_recorded(recorded_data: Path) -> None:
+def test_gpus_are_called_as_they_were_recorded(catalogue: Catalogue, recorded_data: Path) -> None:
     path = recorded_data / "aws-spot-2020-2021" / "instance_types.csv.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         recorded = {row["instance_type"]: row["gpu_name"] for row in csv.DictReader(file) if row["gpu_name"]}
-    common = {name for cloud, name in bundled_gpu_names() if cloud == "aws"} & recorded.keys()
+    common = {name for cloud, name in catalogue.gpu_names if cloud == "aws"} & recorded.keys()
     assert len(common) > 8
-    assert {name: bundled_gpu_names()["aws", name] for name in common} == {
+    assert {name: catalogue.gpu_names["aws", name] for name in common} == {
         name: recorded[name] for name in common
     }
 

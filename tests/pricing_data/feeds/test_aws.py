@@ -238,14 +238,14 @@ def test_rows_that_are_none_are_put_aside_and_keep_no_other_back(
     for fetched in (1, 2):
         report = fetch_all([feed], store, kinds=[PartKind.PRICES], patience=_HASTE)
         assert report.is_complete
-        aside = [row.text for row in store.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
+        aside = [row.text for row in store.quality.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
         assert {text[text.index("{") :] for text in aside} == spoilt
         assert len(store.frame(until=END)) == len(_REGIONS) * len(sound)
         if fetched == 1:
             said = report.parts[0].left_out
             assert f"{len(spoilt)} rows were not understood and are in quarantine, such as " in said
     assert not any(part.new or part.quarantined for part in report.parts), "the second time all are known"
-    flaws = {one.kind: one.count for one in store.findings() if one.kind.is_quarantining}
+    flaws = {one.kind: one.count for one in store.quality.findings() if one.kind.is_quarantining}
     assert flaws == {Flaw.NOT_UNDERSTOOD: len(spoilt)}
 
 
@@ -340,6 +340,8 @@ def test_a_long_recorded_trace_row_by_row(
     assert believed <= _expected_rows(rows)
     missing = _expected_rows(rows) - believed
     set_aside = {
-        (one.market.zone, one.market.instance_type, one.at) for one in store.list_quarantined() if one.market
+        (one.market.zone, one.market.instance_type, one.at)
+        for one in store.quality.list_quarantined()
+        if one.market
     }
     assert {row[:3] for row in missing} == set_aside

@@ -48,7 +48,7 @@ def _kill_after(root: Path, cloud: Cloud, after_s: float) -> bool:
 
 def _stored_rows(root: Path, region: str) -> set[tuple[str, str, int, float]]:
     store = PriceStore(root)
-    assert not store.list_quarantined()
+    assert not store.quality.list_quarantined()
     return {
         (summary.market.zone, summary.market.instance_type, int(at), float(price))
         for summary in store.markets(cloud="aws", region=region)

@@ -66,7 +66,7 @@ def fetch_odd(odd: Odd, store: PriceStore, **settings: Any) -> FetchReport:
 
 
 def not_understood(store: PriceStore) -> list[str]:
-    return [row.text for row in store.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
+    return [row.text for row in store.quality.list_quarantined() if row.reason is Flaw.NOT_UNDERSTOOD]
 
 
 def test_they_stand_in_the_quarantine_once_however_often_they_are_fetched(odd: Odd, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_they_stand_in_the_quarantine_once_however_often_they_are_fetched(odd: O
         assert len(aside) == len(odd.texts)
         for text in odd.texts:
             assert any(text in kept for kept in aside), text
-        counted = sum(one.count for one in store.findings() if one.kind is Flaw.NOT_UNDERSTOOD)
+        counted = sum(one.count for one in store.quality.findings() if one.kind is Flaw.NOT_UNDERSTOOD)
         assert counted == len(odd.texts)
     assert sum(part.quarantined for part in report.parts) == 0, "the second fetch knew them all"
 

@@ -23,6 +23,7 @@ from pricing_data.formats.quality import Flaw
 from pricing_data.model.capacity_spells import Spells
 from pricing_data.model.market import Market
 from pricing_data.model.units import Instant, format_instant, parse_instant
+from pricing_data.store.evictions import EvictionCounts
 from pricing_data.store.importing import import_file
 from pricing_data.store.rows import read_observations
 from pricing_data.store.store import AddedRows, PriceStore
@@ -72,14 +73,14 @@ def test_what_a_file_says_comes_back_and_a_second_import_adds_nothing(tmp_path: 
     assert done.rows_read == 14
     assert done.added == AddedRows(new=8, known=1, quarantined=5)
     assert (done.first, done.last) == (parse_instant("1970-03-02T12:00:00Z"), NOON + 7 * 600)
-    found = {finding.kind: finding.count for finding in store.findings()}
+    found = {finding.kind: finding.count for finding in store.quality.findings()}
     assert found == dict.fromkeys((Flaw.FUTURE, Flaw.COUNT, Flaw.OTHER_COUNT, Flaw.FIELDS, Flaw.TIME), 1)
     assert import_file(store, path, NOW).added == AddedRows(0, 14, 0)
     alone = read_availability(write_lines(tmp_path, "good.csv", [PROBES, *good])).observations
     kept = PriceStore(tmp_path / "store").observations()
     assert kept.markets == (MARKET,)
     assert rows(kept.spells(MARKET)) == rows(alone.spells(MARKET))
-    assert store.sighting_counts() == {"aws": (8, 0)}
+    assert store.evictions.counts() == {"aws": EvictionCounts(rates=0, probes=8, lifetimes=0)}
 
 
 def test_capacity_for_several_machines_and_of_some_markets(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_killed_import_left_all_of_its_probes_or_none(tmp_path: Path) -> None:
         process.kill()
         ended(process)
         store = PriceStore(Path(command[3]))
-        counts.add(store.sighting_counts().get("aws", (0, 0))[0])
+        counts.add(sum(found.probes for found in store.evictions.counts().values()))
         assert import_file(store, path, NOW).added.quarantined == 0
-        assert store.sighting_counts() == {"aws": (20_000, 0)}
+        assert store.evictions.counts() == {"aws": EvictionCounts(rates=0, probes=20_000, lifetimes=0)}
     assert counts <= {0, 20_000}

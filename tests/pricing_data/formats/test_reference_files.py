@@ -71,7 +71,7 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
     added, left_out = result.added, result.rows_left_out
     assert result.rows_read == int(expected["rows"])
     assert result.rows_read == added.new + added.known + added.quarantined + left_out
-    assert added.quarantined == len(store.list_quarantined()) == unusable
+    assert added.quarantined == len(store.quality.list_quarantined()) == unusable
     first, last = (
         None if not at else parse_instant(at) for at in (expected["first_time"], expected["last_time"])
     )
@@ -83,7 +83,7 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
 def test_bands_are_rates_of_the_month_behind(tmp_path: Path) -> None:
     result, store = import_text(BANDS, tmp_path, as_of=None)
     assert (result.added, result.rows_left_out) == (AddedRows(2, 0, 0), 1)
-    rates = [rate for _, rate in store.rates()]
+    rates = [rate for _, rate in store.evictions.rates()]
     assert {rate.market for rate in rates} == {Market("aws", "us-east-1", "us-east-1", "m5.large")}
     assert [(rate.low, rate.high) for rate in rates] == [(0.0, 0.05), (0.2, 1.0)]
     assert [rate.end for rate in rates] == [parse_instant("2022-01-01"), parse_instant("2022-02-01")]
@@ -113,14 +113,14 @@ def test_types_are_in_the_catalogue(
 ) -> None:
     _, store = import_text(text, tmp_path)
     assert store.catalogue().instance_type(found.cloud, found.name) == found
-    assert store.gpu_names().get((found.cloud, found.name)) == gpu_name
+    assert store.catalogue().gpu_names.get((found.cloud, found.name)) == gpu_name
 
 
 @pytest.mark.parametrize(("text", "name"), [(SIZES, "p9.24xlarge"), (AZURE_TYPES, "Standard_NC96_v9")])
 def test_nobody_guesses_how_many_gpus_a_type_has(tmp_path: Path, text: str, name: str) -> None:
     result, store = import_text(text, tmp_path)
     assert result.added == AddedRows(1, 0, 1)
-    assert f"how many GPUs it has is not said: {name}" in store.list_quarantined()[0].text
+    assert f"the file does not say how many GPUs it has: {name}" in store.quality.list_quarantined()[0].text
     assert store.catalogue().instance_type("aws", name) is None
 
 
@@ -138,7 +138,7 @@ def test_a_row_that_says_nothing_keeps_no_other_back(
 ) -> None:
     result, store = import_text(BANDS.replace(good, bad), tmp_path)
     assert (result.rows_read, result.added) == (3, AddedRows(1, 0, 1))
-    assert reason in store.list_quarantined()[0].text
+    assert reason in store.quality.list_quarantined()[0].text
 
 
 @pytest.mark.parametrize("text", [LISTED, AWS_TYPES, SIZES, AZURE_TYPES, GCP_TYPES])
@@ -161,7 +161,7 @@ def test_a_polled_log_states_on_demand_prices_too(tmp_path: Path) -> None:
     assert (result.rows_read, result.added, result.list_prices) == (6, AddedRows(5, 0, 1), AddedRows(3, 0, 1))
     held = store.catalogue().list_price_caps("gcp", "us-east1", "n9")
     assert [price for _, price in held] == [1.0, 2.0, 0.1]
-    assert Flaw.NOT_FINITE in {row.reason for row in store.list_quarantined()}, "free is no price"
+    assert Flaw.NOT_FINITE in {row.reason for row in store.quality.list_quarantined()}, "free is no price"
     assert [at for at, _ in held] == [parse_instant(lines[row][:20]) for row in (1, 3, 6)]
     again = import_file(store, tmp_path / "facts.csv", NOW, source="mine")
     assert (again.added, again.list_prices) == (AddedRows(0, 6, 0), AddedRows(0, 4, 0))

@@ -41,7 +41,7 @@ def test_of_a_gap_it_is_said_what_is_known_of_that_time(
     store = PriceStore(tmp_path)
     for other in (batch(*GAP), *others):
         store.add_prices(other)
-    (found,) = (found for found in store.findings() if found.examples[0].startswith(str(EAST)))
+    (found,) = (found for found in store.quality.findings() if found.examples[0].startswith(str(EAST)))
     assert (found.source, found.kind, found.count) == ("feed", flaw, 1)
     assert found.examples[0].endswith("0.04 $/h, 3.0 days after the row before")
     assert not found.kind.is_quarantining
@@ -51,7 +51,7 @@ def test_a_market_that_fell_silent_before_the_recorder_did_was_silent(tmp_path: 
     store = PriceStore(tmp_path)
     store.add_prices(batch((MAY, 0.03), (MAY + 9 * DAY_S, 0.04)))
     store.add_prices(daily(NEXT_DOOR, 0, 1, 2, 3, 9))
-    kinds = {found.examples[0].split("@")[0]: found.kind for found in store.findings()}
+    kinds = {found.examples[0].split("@")[0]: found.kind for found in store.quality.findings()}
     assert kinds == {"m4.large": Flaw.SILENCE, "c5.large": Flaw.UNRECORDED}
 
 
@@ -59,7 +59,7 @@ def test_polls_and_price_lists_that_change_by_the_month_are_not_silent(tmp_path:
     store = PriceStore(tmp_path)
     store.add_prices(batch(*GAP, semantics=Semantics.POLLED))
     store.add_prices(batch(*GAP, market=NOWHERE))
-    assert store.findings() == ()
+    assert store.quality.findings() == ()
 
 
 def test_lines_and_rows_with_one_flaw_are_one_finding(tmp_path: Path) -> None:
@@ -67,6 +67,6 @@ def test_lines_and_rows_with_one_flaw_are_one_finding(tmp_path: Path) -> None:
     store.add_prices(batch((MAY, 0.03), market=Market("", "", "", "")))
     lines = (UnreadableRow(Flaw.NAME, "a,b", 7), UnreadableRow(Flaw.NAME, "{}"))
     store.add_unreadable(UnreadableBatch("feed", lines, MAY))
-    (found,) = store.findings()
+    (found,) = store.quality.findings()
     assert (found.kind, found.count) == (Flaw.NAME, 3)
     assert found.examples[:2] == ("{}", "line 7: a,b")

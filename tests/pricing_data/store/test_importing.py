@@ -61,7 +61,7 @@ def test_every_row_of_a_recorded_file_is_accounted_for(
     assert result.first == parse_instant(expected["first_time"])
     assert result.last == parse_instant(expected["last_time"])
     assert sum(market.rows for market in store.markets()) == added.new
-    assert len(store.list_quarantined()) == added.quarantined + result.list_prices.quarantined
+    assert len(store.quality.list_quarantined()) == added.quarantined + result.list_prices.quarantined
     again = import_file(store, recorded_data / file, NOW).added
     assert again == AddedRows(0, result.rows_read - result.rows_left_out, 0)
 
@@ -72,7 +72,7 @@ def test_the_store_gives_the_steps_that_the_file_has(recorded_data: Path, tmp_pa
     import_file(store, recorded_data / file, NOW)
     history = store.history()
     assert history.markets == recording.history.markets
-    if not store.list_quarantined():
+    if not store.quality.list_quarantined():
         for market in history.markets:
             assert history.series(market).times.tolist() == recording.history.series(market).times.tolist()
             assert history.series(market).prices.tolist() == recording.history.series(market).prices.tolist()
@@ -120,7 +120,7 @@ def test_lines_of_an_export_that_were_spoilt_keep_no_other_back(imported: PriceS
     store = PriceStore(tmp_path / "store")
     result = import_file(store, exported, NOW)
     assert (result.rows_read, result.added) == (rows, AddedRows(rows - 5, 0, 5))
-    assert [row.text for row in store.list_quarantined()] == [
+    assert [row.text for row in store.quality.list_quarantined()] == [
         f"line {n + 1}: {lines[n]}" for n in range(1, 6)
     ]
     assert import_file(store, exported, NOW).added == AddedRows(0, rows, 0)
@@ -139,10 +139,26 @@ def test_lines_that_are_no_rows_are_kept_too(tmp_path: Path) -> None:
     store = PriceStore(tmp_path / "store")
     result = import_file(store, file, NOW, source="mine")
     assert (result.rows_read, result.added, result.rows_left_out) == (7, AddedRows(1, 1, 4), 1)
-    assert {found.kind for found in store.findings()} == {Flaw.TIME, Flaw.PRICE, Flaw.FIELDS, Flaw.FUTURE}
-    assert {row.source for row in store.list_quarantined()} == {"mine"}
+    assert {found.kind for found in store.quality.findings()} == {
+        Flaw.TIME,
+        Flaw.PRICE,
+        Flaw.FIELDS,
+        Flaw.FUTURE,
+    }
+    assert {row.source for row in store.quality.list_quarantined()} == {"mine"}
     again = import_file(store, file, Instant(NOW + 86400), source="mine").added
     assert again == AddedRows(0, 6, 0)
+
+
+@pytest.mark.parametrize("name", ["nan", "NaN", "-nan"])
+def test_a_price_that_is_not_a_number_does_not_delist_the_market(tmp_path: Path, name: str) -> None:
+    good = "2016-05-01T00:00:00Z,us-east-1,us-east-1a,m4.large,Linux/UNIX,0.03"
+    bad = f"2016-05-01T01:00:00Z,us-east-1,us-east-1a,m4.large,Linux/UNIX,{name}"
+    (tmp_path / "a.csv").write_text(f"{HEADER}\n{good}\n{bad}\n")
+    store = PriceStore(tmp_path / "store")
+    assert import_file(store, tmp_path / "a.csv", NOW).added == AddedRows(1, 0, 1)
+    assert [row.reason for row in store.quality.list_quarantined()] == [Flaw.NOT_FINITE]
+    assert store.markets()[0].price == 0.03
 
 
 @pytest.mark.parametrize("time", ["2016-05-01T00:00:+1Z", "2016-05-01T00:00:0ZZ", "2016-05-01T00:00Q00Z"])
@@ -150,7 +166,7 @@ def test_a_time_with_half_a_zone_is_no_time(tmp_path: Path, time: str) -> None:
     (tmp_path / "a.csv").write_text(f"{HEADER}\n{time},us-east-1,us-east-1a,m4.large,Linux/UNIX,0.03\n")
     store = PriceStore(tmp_path / "store")
     assert import_file(store, tmp_path / "a.csv", NOW).added == AddedRows(0, 0, 1)
-    assert [row.reason for row in store.list_quarantined()] == [Flaw.TIME]
+    assert [row.reason for row in store.quality.list_quarantined()] == [Flaw.TIME]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n", b"\x1f\x8b\x08", b"\xff\xfe"])
@@ -209,4 +225,4 @@ def test_damaged_bytes_are_refused_or_set_aside(
         assert result.rows_read == added.new + added.known + added.quarantined + result.rows_left_out
         if which < len(originals) - len(FACTS):
             assert sum(market.rows for market in store.markets()) == added.new
-        assert len(store.list_quarantined()) == added.quarantined
+        assert len(store.quality.list_quarantined()) == added.quarantined

@@ -118,20 +118,24 @@ def test_bad_rows_are_kept_aside_and_shown(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     bad = [(MAY + 1, 0.0), (MAY + 2, -1.0), (MAY + 3, float("inf"))]
     assert store.add_prices(batch((MAY, 0.03), *bad)) == AddedRows(1, 0, 3)
-    assert {(found.kind, found.count) for found in store.findings()} == {
+    assert {(found.kind, found.count) for found in store.quality.findings()} == {
         (Flaw.ZERO, 1),
         (Flaw.NEGATIVE, 1),
         (Flaw.NOT_FINITE, 1),
     }
-    assert {row.reason for row in store.list_quarantined()} == {Flaw.ZERO, Flaw.NEGATIVE, Flaw.NOT_FINITE}
-    assert {row.market for row in store.list_quarantined()} == {EAST}
-    assert store.list_quarantined(most=2) == store.list_quarantined()[:2]
-    assert store.newest_failures() == {EAST: (MAY + 3, Flaw.NOT_FINITE)}
-    assert store.newest_failures(but=[Flaw.NOT_FINITE]) == {EAST: (MAY + 2, Flaw.NEGATIVE)}
+    assert {row.reason for row in store.quality.list_quarantined()} == {
+        Flaw.ZERO,
+        Flaw.NEGATIVE,
+        Flaw.NOT_FINITE,
+    }
+    assert {row.market for row in store.quality.list_quarantined()} == {EAST}
+    assert store.quality.list_quarantined(most=2) == store.quality.list_quarantined()[:2]
+    assert store.quality.newest_failures() == {EAST: (MAY + 3, Flaw.NOT_FINITE)}
+    assert store.quality.newest_failures(but=[Flaw.NOT_FINITE]) == {EAST: (MAY + 2, Flaw.NEGATIVE)}
     lines = UnreadableBatch("a", tuple(UnreadableRow(Flaw.FIELDS, text, 1) for text in "xyz"), MAY)
     assert store.add_unreadable(lines) == AddedRows(0, 0, 3)
-    assert [row.text for row in store.list_quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
-    assert len(store.newest_failures()) == 1, "lines are of no market"
+    assert [row.text for row in store.quality.list_quarantined(most=5)[3:]] == ["line 1: x", "line 1: y"]
+    assert len(store.quality.newest_failures()) == 1, "lines are of no market"
     assert len(list(tmp_path.rglob("quarantine.parquet"))) == 1
 
 
@@ -140,7 +144,7 @@ def test_names_that_are_none_stay_inside_the_store(tmp_path: Path, name: str) ->
     store = PriceStore(tmp_path / "inside")
     market = Market(name, name, name, name)
     assert store.add_prices(batch((MAY, 0.03), (-5, 0.03), (2**62, 0.03), market=market)).quarantined == 3
-    assert {found.count for found in PriceStore(store.root).findings()} == {3}
+    assert {found.count for found in PriceStore(store.root).quality.findings()} == {3}
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert store.add_prices(batch((MAY, 0.03), market=market)) == AddedRows(0, 1, 0)
 
@@ -148,7 +152,7 @@ def test_names_that_are_none_stay_inside_the_store(tmp_path: Path, name: str) ->
 def test_approximate_times_are_findings(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
     store.add_prices(replace(batch((MAY, 0.03), (MAY + 60, 0.04)), approximate=np.array([False, True])))
-    (found,) = store.findings()
+    (found,) = store.quality.findings()
     assert (found.kind, found.count, len(found.examples)) == (Flaw.APPROXIMATE, 1, 1)
 
 
@@ -190,8 +194,8 @@ def test_types_and_rates_are_replaced_by_later_observations(tmp_path: Path) -> N
     bad = Rate(EAST, MAY, Instant(MAY + 86400), 0.5, 0.1, Seconds(3600.0), Instant(MAY + 86400))
     assert store.add_rates(RateBatch("advisor", (rate,))) == AddedRows(1, 0, 0)
     assert store.add_rates(RateBatch("advisor", (rate, bad))) == AddedRows(0, 1, 1)
-    assert store.rates("aws") == (("advisor", rate),)
-    assert {found.kind for found in store.findings()} == {Flaw.RATE}
+    assert store.evictions.rates() == (("advisor", rate),)
+    assert {found.kind for found in store.quality.findings()} == {Flaw.RATE}
 
 
 def test_frames_have_the_columns_that_are_promised(tmp_path: Path) -> None:

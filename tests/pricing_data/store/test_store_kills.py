@@ -82,7 +82,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 def rows_by_source(store: PriceStore) -> dict[str, tuple[int, int]]:
     """Returns how many rows each source has, believed and not."""
     frame = store.frame()
-    aside = [row.source for row in store.list_quarantined()]
+    aside = [row.source for row in store.quality.list_quarantined()]
     return {
         source: (int((frame["source"] == source).sum()), aside.count(source))
         for source in sorted({*frame["source"], *aside})

@@ -13,6 +13,7 @@ from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import InstanceType, Market, Series
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, Seconds, UsdPerHour, parse_instant
+from pricing_data.store.evictions import EvictionCounts
 from pricing_data.store.store import PriceStore
 from spotctl.job.spec import Amount
 from spotctl.prices import market_table_build
@@ -119,12 +120,12 @@ def test_of_several_rates_the_nearest_and_newest_counts(store: PriceStore) -> No
     store.add_rates(RateBatch("b", (wide, older)))
     store.add_rates(RateBatch("a", (zone,)))
     store.add_rates(RateBatch("a, before", (rate(CHEAP, 0.5, 0.6, days=0),)))
-    rates = PublishedRates.from_pairs(store.newest_rates(AVERAGED_S))
+    rates = PublishedRates.from_pairs(store.evictions.newest_rates(AVERAGED_S))
     until = Instant(START + DAY_S)
     assert rates.of_market(CHEAP) == PublishedRate(0.1, 0.2, MONTH_S, "a", until)
     assert rates.of_market(DEAR) == PublishedRate(0.0, 0.05, MONTH_S, "b", until)
     assert rates.of_market(RISKY) is None
-    assert store.rate_counts() == {"aws": 4}
+    assert store.evictions.counts() == {"aws": EvictionCounts(rates=4, probes=0, lifetimes=0)}
 
 
 def test_daily_figures_are_averaged_by_time(store: PriceStore) -> None:
@@ -142,7 +143,7 @@ def test_daily_figures_are_averaged_by_time(store: PriceStore) -> None:
         for day, length, share in days
     )
     store.add_rates(RateBatch("gcp", figures))
-    ((source, said),) = store.newest_rates(AVERAGED_S)
+    ((source, said),) = store.evictions.newest_rates(AVERAGED_S)
     assert (source, said.begin, said.end) == ("gcp", START, START + 4 * DAY_S)
     found = PublishedRates.from_pairs([(source, said)]).of_market(CHEAP)
     assert found is not None
@@ -231,6 +232,13 @@ def test_a_table_never_outlives_a_change_of_the_store(store: PriceStore) -> None
     after = market_table_build.current_table(HOUR).table
     assert {row.market: row.price for row in after}[CHEAP] == 0.09
     assert {row.market: row.price for row in before}[CHEAP] == 0.04
+
+
+def test_a_file_that_a_fetch_removes_meanwhile_stops_no_advice(store: PriceStore) -> None:
+    """A link to nothing is a file that is listed, and gone when it is looked at."""
+    before = market_table_build.store_fingerprint(store.root)
+    (store.root / "incoming" / "merged.parquet").symlink_to(store.root / "gone")
+    assert market_table_build.store_fingerprint(store.root) == before
 
 
 def test_every_horizon_that_was_asked_for_is_kept_up(store: PriceStore) -> None:

@@ -110,7 +110,7 @@ def test_a_fetch_through_the_verb_fills_the_store(cloud: Cloud, home: Path) -> N
     assert kinds >= {"prices", "eviction rates", "instance types"}
     store = PriceStore(home / "prices")
     assert {summary.market.cloud for summary in store.markets()} == {cloud.name}
-    assert store.rate_counts()[cloud.name] > 0
+    assert store.evictions.counts()[cloud.name].rates > 0
     left_out = " ".join(part["left_out"] for part in report["parts"])
     if cloud.name == "gcp":
         assert "no spot price for 1 types (m2-ultramem-208)" in left_out
