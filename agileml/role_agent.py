@@ -39,8 +39,7 @@ from agileml.node.hosts.nominal_time import AgentLifetime
 from agileml.node.liveness import SilenceTimer
 from agileml.protocol.endpoints import ControlEnd
 from agileml.protocol.events import EvictionWarned, MachineLost, ServerLost, WorkerLost
-from agileml.protocol.telemetry import EndMachine
-from agileml.protocol.wire import Control
+from agileml.protocol.telemetry import Control, EndMachine
 
 ROLES: Final = ("server", "worker")
 """The roles of every machine."""

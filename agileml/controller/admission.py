@@ -1,9 +1,9 @@
 """Admits new machines as members: together, between two clocks, with their input loaded.
 
-A machine that joins is told at once what to load, and disturbs nobody. Members count for the stage, get
-partitions and own input. All machines that are ready by a clock's end become members at that moment, in one
-plan; later ones wait for the next plan. So each of sixty machines that join together costs a few orders, and
-not a few for everybody else. Only a machine that is needed does not wait.
+A machine that joins gets its preload orders at once, which disturbs nobody. Members count for the stage, get
+partitions and own input. All machines that are ready when a clock ends become members at that moment, in one
+plan; later ones wait for the next plan. So sixty machines that join together cost a few orders each, rather
+than a few for every other machine. Only a machine that training needs does not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agileml.node.tier import Tier
 
 
 def admit_machines(cluster: ClusterState) -> Result:
-    """Makes members of the waiting machines whose turn it is. Before training begins that is everybody's."""
+    """Makes members of the waiting machines whose turn it is: of all, before training begins."""
     waiting = [machine for machine in cluster.machines.values() if _is_waiting(machine)]
     if not waiting:
         return cluster, ()
@@ -27,27 +27,31 @@ def admit_machines(cluster: ClusterState) -> Result:
     # safe.
     urgent = [machine for machine in waiting if _is_needed(cluster, machine)]
     if urgent:
-        return replace(_with_members(cluster, urgent), input_may_move=True, orders_given=False), ()
+        return _plan_anew(_with_members(cluster, urgent)), ()
     # The last plan is still being carried out; a second one on top of it would move the same things again.
-    if not cluster.all_served or not cluster.orders_given:
+    if not cluster.all_served or not cluster.plan.orders_given:
         return cluster, ()
     ready = [machine for machine in waiting if _has_loaded(machine)]
-    if ready and (cluster.input_may_move or _all_are_here(cluster, ready)):
-        return replace(_with_members(cluster, ready), input_may_move=True, orders_given=False), ()
+    if ready and (cluster.plan.may_move or _are_all_ready(cluster, ready)):
+        return _plan_anew(_with_members(cluster, ready)), ()
     return cluster, ()
 
 
 def _is_waiting(machine: MachineRecord) -> bool:
-    """Whether a machine is up but no member. A reliable machine can serve, or back up, before its worker is
-    up.
-    """
+    """Whether a machine is up but no member."""
+    # A reliable machine can serve, or back up, before its worker is up.
     up = machine.proven or (machine.tier is Tier.RELIABLE and machine.server is not None)
     return up and not machine.member and not machine.leaving
 
 
 def _with_members(cluster: ClusterState, machines: list[MachineRecord]) -> ClusterState:
-    joined = {machine.name: replace(machine, member=True) for machine in machines}
-    return replace(cluster, machines={**cluster.machines, **joined})
+    members = (replace(machine, member=True) for machine in machines)
+    return replace(cluster, roster=cluster.roster.with_machines(members))
+
+
+def _plan_anew(cluster: ClusterState) -> ClusterState:
+    """Lets input move to new members. The next ones wait until these orders are out."""
+    return replace(cluster, plan=replace(cluster.plan, may_move=True, orders_given=False))
 
 
 def _is_needed(cluster: ClusterState, machine: MachineRecord) -> bool:
@@ -56,26 +60,26 @@ def _is_needed(cluster: ClusterState, machine: MachineRecord) -> bool:
         return True
     if machine.tier is Tier.TRANSIENT:
         return False
-    return not cluster.assignable_servers(Tier.RELIABLE) or any(
+    return not cluster.roster.assignable_servers(Tier.RELIABLE) or any(
         partition.backup is None
         and partition.incoming_backup is None
-        and not cluster.is_reliable(partition.owner)
+        and not cluster.roster.is_reliable(partition.owner)
         for partition in cluster.partitions
     )
 
 
 def _has_loaded(machine: MachineRecord) -> bool:
-    """Whether its worker has loaded all that it was told to, or all that it has room for."""
+    """Whether its worker has loaded all that its orders name, or all that it has room for."""
     worker = machine.worker
     if worker is None or worker.orders is None:
         return False
     return worker.full or worker.loaded >= {*worker.orders.shards, *worker.orders.preload}
 
 
-def _all_are_here(cluster: ClusterState, ready: list[MachineRecord]) -> bool:
-    """Whether nobody else is to come, in the first clock. The machines that were up first begin that one
-    alone.
-    """
+def _are_all_ready(cluster: ClusterState, ready: list[MachineRecord]) -> bool:
+    """Whether, in the first clock, every machine that is still to be admitted is ready."""
+    # The machines that were up first began this clock alone, with all the input between them. It may take
+    # many times as long as later ones, so the rest join in the middle of it as soon as they are complete.
     if cluster.completed_clock != cluster.checkpoints.newest.clock:
         return False
     coming = {

@@ -1,4 +1,4 @@
-"""Announces what follows from the state: progress, stages, machines free to go, the end."""
+"""Announces what follows from the state: progress, stages, machines that are safe to kill, the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def advance_consistent(cluster: ClusterState) -> Result:
     After a stop was requested, B stays until that clock is reached: see ``progress.stop_requested``.
     """
     # Backups skip clocks, since pushes merge them into ranges. So B is the highest clock that is safe in
-    # every partition, and not the lowest of each partition's highest.
+    # every partition, and not the lowest of each partition's highest: nobody could return to that one.
     everywhere = frozenset.intersection(*(partition.safe for partition in cluster.partitions))
     # Servers let workers read up to B plus the lag, which is the last clock now. If B moved before that clock
     # is reached, workers that have not heard of the stop would run past it.
@@ -31,41 +31,45 @@ def advance_consistent(cluster: ClusterState) -> Result:
         holders = {name for p in cluster.partitions for name in (p.owner, p.backup) if name is not None}
         commands = tuple(Advance(name, cluster.generation, clock) for name in sorted(holders))
     progress = (cluster.completed_clock, cluster.consistent)
-    if progress != cluster.progress:
-        commands += (Progressed(*progress),)
-    return replace(cluster, progress=progress), commands
+    if progress == cluster.progress.reported:
+        return cluster, commands
+    reported = replace(cluster.progress, reported=progress)
+    return replace(cluster, progress=reported), (*commands, Progressed(*progress))
 
 
 def announce_stage(cluster: ClusterState) -> Result:
     """Announces the stage when every partition is served where it belongs."""
-    if cluster.reached_stage is cluster.stage or not cluster.all_served:
+    stage = cluster.stages.current
+    if cluster.stages.reached is stage or not cluster.all_served:
         return cluster, ()
-    tier = PLACEMENTS[cluster.stage].served_on
+    tier = PLACEMENTS[stage].served_on
     if any(cluster.machines[p.owner or ""].tier is not tier for p in cluster.partitions):
         return cluster, ()
-    return replace(cluster, reached_stage=cluster.stage), (StageChanged(cluster.stage),)
+    return replace(cluster, stages=replace(cluster.stages, reached=stage)), (StageChanged(stage),)
 
 
 def release_machines(cluster: ClusterState) -> Result:
     """Declares a leaving machine safe to kill once it owns no input and holds nothing that others need."""
+    # After the rules that move partitions and shards: a machine that they have just freed of its last duty is
+    # released in the same step, with all the notice that is left.
     free = [
         machine
         for machine in cluster.machines.values()
         if machine.leaving and not machine.safe
         if not cluster.holds_shards(machine.name) and not cluster.holds_state(machine.name)
     ]
-    for machine in free:
-        cluster = cluster.with_machine(replace(machine, safe=True))
-    return cluster, tuple(SafeToKill(machine.name) for machine in free)
+    if not free:
+        return cluster, ()
+    roster = cluster.roster.with_machines(replace(machine, safe=True) for machine in free)
+    return replace(cluster, roster=roster), tuple(SafeToKill(machine.name) for machine in free)
 
 
 def save_model(cluster: ClusterState) -> Result:
-    """Ends training when the last clock is backed up everywhere, and has reliable machines write the model.
-
-    From here on transient machines hold nothing that matters.
-    """
+    """Ends training once the last clock is backed up everywhere, and orders reliable machines to save."""
     if not cluster.all_served or min(cluster.completed_clock, cluster.consistent) < cluster.until:
         return cluster, ()
+    # The backups hold the last clock, so they alone write. From here on transient machines hold nothing that
+    # matters, and may vanish while the model is written.
     resting = tuple(
         replace(p, owner=p.backup or p.owner, backup=None, incoming_backup=None, detached=False)
         for p in cluster.partitions

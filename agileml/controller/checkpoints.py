@@ -1,9 +1,9 @@
 """Decides when checkpoints are written, by which machines, and which of them count.
 
-An attempt begins when every partition rests on a reliable machine that knows it at B. Each of these machines
-writes its part as of B, in the background and into a folder of the attempt's own. When all parts are there,
-one machine seals the attempt with a manifest. Only then is it a checkpoint and are earlier ones dropped, so
-one that is half written is never used. An attempt that a writer's death cuts short is simply made again.
+An attempt begins when every partition rests on a reliable machine that holds it at B. Each of these machines
+writes its part as of B, in the background, into a folder that belongs to this attempt alone. When all parts
+are there, one machine seals the attempt with a manifest. Only then is it a checkpoint, and only then are
+earlier ones dropped, so no job ever starts from a half-written one. When a writer dies, a new attempt begins.
 Spec: "consistent states are checkpointed to disk or object storage in the background".
 """
 
@@ -30,18 +30,18 @@ def checkpoint_due(cluster: ClusterState, event: CheckpointDue) -> Result:  # no
 
 
 def begin_attempt(cluster: ClusterState) -> Result:
-    """Has B written down when it is time, and every partition rests on a reliable machine."""
+    """Begins a checkpoint of B when one is due and every partition rests on a reliable machine."""
     clock = cluster.consistent
     if cluster.checkpoints.attempt is not None or not _is_time(cluster, clock) or not cluster.all_served:
         return cluster, ()
     parts: dict[str, list[int]] = defaultdict(list)
     for partition in cluster.partitions:
         holder = partition.backup or partition.owner
-        if holder is None or not cluster.is_reliable(holder):
+        if holder is None or not cluster.roster.is_reliable(holder):
             return cluster, ()  # a copy is on its way to one
         parts[holder].append(partition.number)
-    # Numbers are never reused: a late word about an attempt that was given up must not count for the next
-    # one.
+    # Numbers are never reused: a late report about an abandoned attempt must not count for the next one.
+    # Its folder carries the number too, so a slow writer of the old attempt cannot mix into the new one.
     number = cluster.checkpoints.attempts + 1
     folder = f"{cluster.setup.checkpoints}/{clock:010}-{number}"
     attempt = CheckpointAttempt(number, clock, folder, frozenset(parts))
@@ -54,19 +54,20 @@ def begin_attempt(cluster: ClusterState) -> Result:
 
 
 def _is_time(cluster: ClusterState, clock: int) -> bool:
-    """Whether a checkpoint is due. At the last clock the model itself is about to be written."""
+    """Whether a checkpoint of ``clock`` is due."""
+    # At the last clock the model itself is about to be written, which makes a checkpoint pointless.
     if not cluster.checkpoints.newest.clock < clock < cluster.until:
         return False
-    every, again = cluster.setup.checkpoint_clocks, cluster.checkpoints.attempted_clock
-    return cluster.checkpoints.due or (every > 0 and clock - again >= every)
+    every, attempted = cluster.setup.checkpoint_clocks, cluster.checkpoints.attempted_clock
+    return cluster.checkpoints.due or (every > 0 and clock - attempted >= every)
 
 
 def seal_attempt(cluster: ClusterState) -> Result:
-    """Has a reliable machine write the manifest; another one, if that dies before it reports so."""
+    """Orders a reliable machine to write the manifest, or another one if that dies before its report."""
     attempt = cluster.checkpoints.attempt
-    if attempt is None or attempt.writing or cluster.live_server(attempt.sealer) is not None:
+    if attempt is None or attempt.writing or cluster.roster.live_server(attempt.sealer) is not None:
         return cluster, ()
-    sealer = next(iter(cluster.assignable_servers(Tier.RELIABLE)), None)
+    sealer = next(iter(cluster.roster.assignable_servers(Tier.RELIABLE)), None)
     if sealer is None:
         return cluster, ()
     sealing = cluster.with_checkpoints(attempt=replace(attempt, sealer=sealer))
@@ -81,23 +82,21 @@ def part_written(cluster: ClusterState, event: CheckpointWritten) -> Result:
 
 
 def attempt_sealed(cluster: ClusterState, event: CheckpointSealed) -> Result:
-    """Records the new checkpoint: the state of its clock is safe from now on, and earlier ones may go."""
+    """Records the new checkpoint, and has earlier ones dropped."""
     attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()
     cluster = cluster.with_checkpoints(newest=NewestCheckpoint(attempt.clock, attempt.folder), attempt=None)
     commands: Commands = (Checkpointed(attempt.clock, attempt.folder),)
-    # If that machine died meanwhile nobody drops the older checkpoints now; the next one's order covers them
-    # too.
-    if cluster.live_server(event.machine) is not None:
+    # The order to drop follows the seal. The other way round, a failed seal would leave no checkpoint at all.
+    # If that machine died meanwhile, older checkpoints stay until the next seal, whose order covers them too.
+    if cluster.roster.live_server(event.machine) is not None:
         commands += (DropCheckpoints(event.machine, attempt.number, attempt.folder),)
     return cluster, commands
 
 
 def attempt_refused(cluster: ClusterState, event: CheckpointRefused) -> Result:
-    """Gives the attempt up until the next one is due. Training does not wait for a disk, and the user is
-    told.
-    """
+    """Abandons the attempt until the next one is due, and reports why. Training does not wait for a disk."""
     attempt = cluster.checkpoints.attempt
     if attempt is None or attempt.number != event.attempt:
         return cluster, ()

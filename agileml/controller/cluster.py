@@ -1,9 +1,8 @@
-"""Holds all that the elasticity controller knows, as one value.
+"""Holds all that the elasticity controller knows, as one frozen value.
 
-Everything it decides follows from this value, which follows from the events it was told: a restarted
-controller folds its journal and goes on. Here are the facts, and the questions that can be asked of them;
-``invariants`` says what must hold of them. What follows is decided in ``placement``, ``recovery``,
-``checkpoints`` and ``announcements``.
+Every decision follows from this value, and the value follows from the events. So a restarted controller folds
+its journal and continues. This module has the facts and the questions that other modules ask of them;
+``invariants`` says what must hold. ``placement``, ``recovery``, ``checkpoints`` and ``announcements`` decide.
 
 Symbols: B is ``consistent``, the clock that every backup holds; N is ``len(partitions)``; S is
 ``len(shards)``.
@@ -18,35 +17,24 @@ from typing import Any, Final, Self, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from agileml.controller.machines import MachineRecord, ServerRecord
+from agileml.controller.machines import MachineRecord, MachineRoster
 from agileml.controller.placement.load_model import LoadReports
 from agileml.controller.placement.ownership import EDGES, Partition, PartitionStatus, Shard
 from agileml.controller.stages import PLACEMENTS
-from agileml.node.tier import Tier
 from agileml.protocol.commands import Command
-from agileml.protocol.events import (
-    Event,
-    Peer,
-    ServerLost,
-    ServerReady,
-    Setup,
-    Stage,
-    WorkerLost,
-    WorkerReady,
-)
+from agileml.protocol.events import Event, Peer, Setup, Stage
 from agileml.sync.base import Barrier
 
 Commands: TypeAlias = tuple[Command, ...]
 Result: TypeAlias = "tuple[ClusterState, Commands]"
-RoleEvent: TypeAlias = ServerReady | WorkerReady | ServerLost | WorkerLost
 
 
 class ImpossibleEvent(RuntimeError):
-    """An event that cannot have happened. The message ends with the events that led here."""
+    """Raised for an event that cannot have happened. The message ends with the events that led here."""
 
 
 class BrokenInvariant(RuntimeError):
-    """A state that must never be reached. The message ends with the events that led here."""
+    """Raised for a state that must never be reached. The message ends with the events that led here."""
 
 
 class TrainingPhase(StrEnum):
@@ -91,15 +79,17 @@ PHASE_EDGES: Final[Mapping[tuple[TrainingPhase, TrainingPhase], str]] = {
 
 
 class NewestCheckpoint(Struct, frozen=True):
-    """The newest complete checkpoint: its clock and folder. Without a folder: initial values, at clock 0."""
+    """The newest complete checkpoint: its clock and folder. An empty folder means initial values, clock 0."""
 
     clock: int
     folder: str
 
 
 class CheckpointAttempt(Struct, frozen=True):
-    """A checkpoint that is being written. ``writing``: the machines whose part is not there yet. When it is
-    empty, ``sealer`` writes the manifest.
+    """A checkpoint that is being written.
+
+    ``writing``: the machines that have not reported their part. Once it is empty, ``sealer`` writes the
+    manifest.
     """
 
     number: int
@@ -110,7 +100,7 @@ class CheckpointAttempt(Struct, frozen=True):
 
 
 class Checkpoints(Struct, frozen=True):
-    """What is kept against the loss of reliable machines, and what is being written."""
+    """The checkpoints that insure the job against the loss of reliable machines."""
 
     newest: NewestCheckpoint = NewestCheckpoint(0, "")
     attempt: CheckpointAttempt | None = None
@@ -121,12 +111,49 @@ class Checkpoints(Struct, frozen=True):
     """The next attempt begins as soon as it can, whatever its clock."""
 
 
+class StageRecord(Struct, frozen=True):
+    """The present stage, and what decides the next one."""
+
+    current: Stage = Stage.ONE
+    requested: Stage | None = None
+    """The stage that the client requested. None leaves the choice to measured costs or thresholds."""
+    reached: Stage | None = None
+    """The stage whose layout was last completely in place."""
+    loads: LoadReports = field(default_factory=LoadReports)
+    """The load that servers and workers reported, for automatic stages."""
+
+
+class InputPlan(Struct, frozen=True):
+    """Records whether input may change hands, and how far the last plan for it is carried out."""
+
+    may_move: bool = True
+    """A clock has ended, or training was rolled back, and no orders have followed yet."""
+    has_news: bool = False
+    """Something other than clocks has happened since input could last change hands."""
+    preloads: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shards that each worker should load ahead, as of the last plan or the last arrival since."""
+    orders_given: bool = True
+    """Every worker has its orders since the last machines became members."""
+    version: int = 0
+    """The version of the last orders. It grows with every order to a worker."""
+
+
+class Progress(Struct, frozen=True):
+    """Records how far training has come, and how often processes died on the way."""
+
+    reported: tuple[int, int] = (0, 0)
+    """The clocks last reported to the client: completed, consistent."""
+    furthest_clock: int = 0
+    """The highest clock that was ever completed."""
+    deaths: int = 0
+    """How many servers and workers died on living machines since ``furthest_clock`` last grew."""
+
+
 class ClusterState(Struct, frozen=True):
     """Holds all that the controller knows; each event makes a new one.
 
-    Partitions and shards stand at their numbers. Clocks count from 1, and 0 is the start. ``consistent`` is
-    B, the clock that all can return to. ``generation`` grows with every roll-back, ``epoch`` with every
-    change of who serves what, ``version`` with every order to a worker.
+    Partitions and shards are indexed by their numbers. Clocks count from 1, and 0 is the start.
+    ``generation`` grows with every roll-back, ``epoch`` with every change of a partition's owner or backup.
     """
 
     setup: Setup
@@ -134,41 +161,19 @@ class ClusterState(Struct, frozen=True):
     partitions: tuple[Partition, ...]
     shards: tuple[Shard, ...]
     until: int
-    """The last clock. A stop brings it nearer."""
+    """The last clock. A requested stop brings it nearer."""
     phase: TrainingPhase = TrainingPhase.STARTING
-    machines: Mapping[str, MachineRecord] = field(default_factory=dict)
-    """Machines by name, in the order in which they joined."""
-    stage: Stage = Stage.ONE
-    requested_stage: Stage | None = None
-    """The stage that whoever runs the machines decided on. None leaves it to costs or thresholds."""
-    loads: LoadReports = field(default_factory=LoadReports)
-    """What servers and workers reported that a clock costs, for automatic stages."""
-    reached_stage: Stage | None = None
-    """The stage whose layout was last completely in place."""
-    input_may_move: bool = True
-    """Input may change hands: a clock has ended, or training was sent back, and no orders came of it yet."""
-    has_news: bool = False
-    """Something other than clocks has happened since input could last change hands."""
-    preloads: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shards that each worker should load ahead, as of the last plan or the last arrival since."""
-    orders_given: bool = True
-    """The machines that became members last have their orders, and so has everybody else."""
+    roster: MachineRoster = field(default_factory=MachineRoster)
+    stages: StageRecord = field(default_factory=StageRecord)
+    plan: InputPlan = field(default_factory=InputPlan)
     generation: int = 0
     epoch: int = 0
-    version: int = 0
     consistent: int = 0
-    progress: tuple[int, int] = (0, 0)
-    """The clocks last reported upwards: completed, consistent."""
+    """B, the clock that all partitions can return to."""
+    progress: Progress = field(default_factory=Progress)
     saving: frozenset[str] = frozenset()
-    """Machines whose part of the model is not written yet."""
+    """Machines that have not written their part of the model yet."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    unannounced_roles: tuple[RoleEvent, ...] = ()
-    """Roles that reported before their machine was announced: the two come over different channels."""
-    departed: frozenset[str] = frozenset()
-    furthest_clock: int = 0
-    """The highest clock that was ever completed."""
-    deaths: int = 0
-    """How many servers and workers died, while their machine lived on, since ``furthest_clock`` last grew."""
     story: tuple[Event, ...] = ()
     """The latest events, for error messages."""
 
@@ -184,12 +189,16 @@ class ClusterState(Struct, frozen=True):
             shards=(Shard(),) * setup.shards,
             until=setup.clocks,
             consistent=start,
-            progress=(start, start),
+            progress=Progress((start, start), furthest_clock=start),
             checkpoints=Checkpoints(NewestCheckpoint(start, setup.resume), attempted_clock=start),
-            furthest_clock=start,
         )
 
     # ---- questions -----------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> Mapping[str, MachineRecord]:
+        """The machines of the job by name, in the order in which they joined."""
+        return self.roster.machines
 
     @property
     def completed_clock(self) -> int:
@@ -206,35 +215,20 @@ class ClusterState(Struct, frozen=True):
         """Whether no partition is missing or on its way."""
         return all(partition.status is PartitionStatus.SERVED for partition in self.partitions)
 
-    def live_server(self, name: str | None) -> ServerRecord | None:
-        """Returns the live server of a machine; None when the machine or its server is gone."""
-        machine = self.machines.get(name) if name is not None else None
-        return machine.server if machine else None
-
-    def server_endpoint(self, name: str) -> str:
-        server = self.live_server(name)
+    def make_peer(self, name: str) -> Peer:
+        """Returns the address of a machine's server. Raises BrokenInvariant where it has none."""
+        server = self.roster.live_server(name)
         if server is None:
-            raise self.broken_invariant(f"{name} has no server to speak of")
-        return server.endpoint
-
-    def assignable_servers(self, tier: Tier) -> tuple[str, ...]:
-        """Returns the machines of a tier that may be given partitions, the longest-running first."""
-        return tuple(
-            machine.name
-            for machine in self.machines.values()
-            if machine.tier is tier and machine.server and machine.member and not machine.leaving
-        )
+            raise self.broken_invariant(f"machine {name} has no live server")
+        return Peer(name, server.endpoint)
 
     def computing_machines(self) -> tuple[MachineRecord, ...]:
         """Returns the machines that the stage lets compute or, if none of them can, all that can."""
         able = tuple(machine for machine in self.machines.values() if machine.can_compute)
-        meant = tuple(machine for machine in able if machine.tier in PLACEMENTS[self.stage].computing)
+        meant = tuple(
+            machine for machine in able if machine.tier in PLACEMENTS[self.stages.current].computing
+        )
         return meant or able
-
-    def count_participants(self, tier: Tier) -> int:
-        """Counts the machines of a tier that count for the stage."""
-        members = (machine for machine in self.machines.values() if machine.tier is tier)
-        return sum(machine.proven and machine.member and not machine.leaving for machine in members)
 
     def draining_owners(self) -> frozenset[str]:
         """Returns the owners of input that are leaving and have not pushed their last deltas."""
@@ -247,14 +241,6 @@ class ClusterState(Struct, frozen=True):
     def holds_state(self, name: str) -> bool:
         return any(name in partition.copy_holders for partition in self.partitions)
 
-    def is_reliable(self, name: str | None) -> bool:
-        """Whether ``name`` is a live machine of the reliable tier. None and lost machines are not."""
-        machine = self.machines.get(name) if name is not None else None
-        return machine is not None and machine.tier is Tier.RELIABLE
-
-    def make_peer(self, name: str) -> Peer:
-        return Peer(name, self.server_endpoint(name))
-
     # ---- changes -------------------------------------------------------------------------------
 
     def with_checkpoints(self, **changed: Any) -> ClusterState:
@@ -262,12 +248,7 @@ class ClusterState(Struct, frozen=True):
         return replace(self, checkpoints=replace(self.checkpoints, **changed))
 
     def with_machine(self, machine: MachineRecord) -> ClusterState:
-        # A machine that is replaced keeps its place in the order of joining.
-        return replace(self, machines={**self.machines, machine.name: machine})
-
-    def without_machine(self, name: str) -> ClusterState:
-        remaining = {key: machine for key, machine in self.machines.items() if key != name}
-        return replace(self, machines=remaining, departed=self.departed | {name})
+        return replace(self, roster=self.roster.with_machines([machine]))
 
     def with_partitions(self, changed: Iterable[Partition]) -> ClusterState:
         """Replaces partitions by number. Raises BrokenInvariant where no edge leads from old to new."""
@@ -284,6 +265,6 @@ class ClusterState(Struct, frozen=True):
         return BrokenInvariant(self.with_story(what))
 
     def with_story(self, what: str) -> str:
-        """Returns ``what``, followed by the story so far."""
+        """Returns ``what``, followed by the latest events, one a line."""
         lines = "\n  ".join(map(str, self.story))
         return f"{what}\nin {self.phase}, generation {self.generation}, epoch {self.epoch}, after\n  {lines}"

@@ -1,4 +1,4 @@
-"""Says what must hold of the controller's state after every step, and checks it."""
+"""Defines what must hold of the controller's state after every step, and checks it."""
 
 from __future__ import annotations
 
@@ -39,39 +39,41 @@ def check_invariants(cluster: ClusterState) -> None:
         raise make_violation(cluster, 5, f"B is {cluster.consistent}, {cluster.checkpoints.newest}")
     for machine in cluster.machines.values():
         if machine.safe and (cluster.holds_shards(machine.name) or cluster.holds_state(machine.name)):
-            raise cluster.broken_invariant(f"{machine.name} was said to be safe to kill, and it is not")
+            raise cluster.broken_invariant(
+                f"{machine.name} was reported safe to kill, but holds input or state"
+            )
 
 
 def _check_owner(cluster: ClusterState, partition: Partition) -> None:
     if (
         partition.status not in ON_ITS_WAY | {PartitionStatus.SERVED}
-        or cluster.live_server(partition.owner) is None
+        or cluster.roster.live_server(partition.owner) is None
     ):
         raise make_violation(cluster, 1, f"{partition}")
-    if partition.status is PartitionStatus.MOVING and cluster.live_server(partition.source) is None:
+    if partition.status is PartitionStatus.MOVING and cluster.roster.live_server(partition.source) is None:
         raise make_violation(cluster, 1, f"nobody sends {partition}")
 
 
 def _check_backup(cluster: ClusterState, partition: Partition) -> None:
     incoming = partition.incoming_backup.machine if partition.incoming_backup else None
     for name in (partition.backup, incoming):
-        if name is not None and not (cluster.is_reliable(name) and cluster.live_server(name)):
+        if name is not None and not (cluster.roster.is_reliable(name) and cluster.roster.live_server(name)):
             raise make_violation(cluster, 2, f"{partition}")
-    if cluster.is_reliable(partition.owner) or partition.backup or incoming:
+    if cluster.roster.is_reliable(partition.owner) or partition.backup or incoming:
         return
-    # There is nobody to send a copy to, or it is sent once it is served.
-    if cluster.assignable_servers(Tier.RELIABLE) and partition.status is PartitionStatus.SERVED:
+    # Without a reliable server there is nobody to send a copy to, and a partition on its way is copied only
+    # once it is served.
+    if cluster.roster.assignable_servers(Tier.RELIABLE) and partition.status is PartitionStatus.SERVED:
         raise make_violation(cluster, 2, f"{partition}")
 
 
 def _check_shards(cluster: ClusterState) -> None:
-    """Checks invariant 3. Orders wait for partitions on their way, and the shards of drained workers wait
-    until the last worker has drained.
-    """
+    # Orders wait for partitions on their way: until all have arrived, shards may belong to dead workers.
     if not cluster.computing_machines() or not cluster.all_served:
         return
     draining = cluster.draining_owners()
     for number, shard in enumerate(cluster.shards):
+        # The shards of drained workers stay without an owner until the last worker has drained.
         if shard.owner is None and draining:
             continue
         machine = cluster.machines.get(shard.owner or "")

@@ -1,8 +1,9 @@
-"""Records step by step what the elasticity controller was told, and the rules by which it acted.
+"""Records step by step what the elasticity controller received, and the rules by which it acted.
 
-A restarted controller folds its journal, and so has every message it ever sent under its old number. Other
-rules would make other messages of the same journal, and each peer would believe to know what it never heard.
-So the first line identifies the rules, and no others read on.
+A restarted controller folds its journal, and so regains every message it ever sent under its old number.
+Other rules would derive other messages from the same journal. A peer that confirmed the old message of a
+number would then never receive the new one. So the first line identifies the rules, and a controller with
+other rules refuses the journal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from agileml.protocol.wire import control_from_json, control_to_json
 
 
 class OtherRules(Exception):
-    """Raised when a journal was written by other rules than those that were to read it."""
+    """Raised when a journal was written under other rules than those of its reader."""
 
 
 CONTROLLER: Final = ("controller", "protocol", "sync", "node/tier.py", "node/transport/reliable_link.py")
@@ -26,10 +27,8 @@ CONTROLLER: Final = ("controller", "protocol", "sync", "node/tier.py", "node/tra
 
 
 def hash_rules(package: Path = Path(__file__).parents[1]) -> str:
-    """Returns the SHA-256 of all that decides what follows from events: ``CONTROLLER`` in ``package``.
-
-    Any change counts, since nobody can say which one changes no decision.
-    """
+    """Returns the SHA-256 of the code that decides what follows from events (``CONTROLLER``)."""
+    # Any change counts, even in a comment: no test could tell which changes affect no decision.
     found = hashlib.sha256()
     for part in CONTROLLER:
         path = package / part
@@ -39,29 +38,29 @@ def hash_rules(package: Path = Path(__file__).parents[1]) -> str:
 
 
 class ControllerJournal:
-    """A file of JSON lines: the rules, and then one line a step, which survives the death of the process
-    before anybody acts on it.
-    """
+    """Keeps a file of JSON lines: first the rules, then one line for each step."""
 
     def __init__(self, path: Path, rules: str) -> None:
-        """Opens the journal. Raises OtherRules where others than ``rules`` wrote what is there."""
+        """Opens the journal. Raises OtherRules where its first line is not ``rules``."""
         text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a line that was being written was never acted on
+        # The controller acts on a line only once all of it is written. So half a line had no effect yet, and
+        # its senders repeat what it held.
+        whole = text[: text.rfind("\n") + 1]
         head, *self._lines = whole.splitlines() or [json.dumps({"rules": rules})]
         if json.loads(head) != {"rules": rules}:
             raise OtherRules(
-                f"{path} was written by another version of agileml than is installed now, and what that made "
-                "of it cannot be known. A job that keeps checkpoints begins again from the newest; another "
-                "has to be launched again"
+                f"{path} was written by another version of agileml than the installed one, which cannot "
+                "continue from it. A job that keeps checkpoints restarts from the newest; any other job must "
+                "be launched again"
             )
         self._file = path.open("a")
-        # Else the next line would be appended to the half of one.
+        # Otherwise the next line would be appended to half of one, and neither could be read.
         self._file.truncate(len(whole.encode()))
         if not whole:
             self._write_line(head)
 
     def __iter__(self) -> Iterator[tuple[Entry, ...]]:
-        """Yields what was recorded before, step by step."""
+        """Yields the entries of each recorded step, oldest first."""
         for line in self._lines:
             yield tuple(
                 Entry(entry["peer"], entry["number"], control_from_json(entry["event"]))
@@ -81,6 +80,5 @@ class ControllerJournal:
 
     def _write_line(self, line: str) -> None:
         self._file.write(line + "\n")
-        # No fsync: the journal has to outlive this process. What takes the machine takes the controller's
-        # disk too.
+        # No fsync: the journal must outlive this process only. Whatever takes the machine takes its disk too.
         self._file.flush()

@@ -1,12 +1,11 @@
-"""Holds the elasticity controller with its links, without sockets, files or a clock.
+"""Connects the elasticity controller's state machine to its links, without sockets, files or a clock.
 
-Its process writes down a list of entries before anything else: who told it what, under which number, and what
-was heard together, which is one step. Folding them again gives the same state, and every link the same
-messages under the same numbers. Each peer then says with its next packet which of them it has. So nothing but
-the entries is ever kept.
+The controller's process records entries before anything else: which peer sent what, under which number, and
+which entries make one step. Folding them again gives the same state, and every link the same messages under
+the same numbers. Each peer's next packet then confirms which of them it has. So the journal holds entries
+alone.
 
-Rule 1: what ``receive_packet`` and ``observe_event`` return is recorded first, and ``act_on`` is called
-second.
+Rule 1: what ``receive_packet`` and ``observe_event`` return is recorded before ``act_on`` is called with it.
 
 Rule 2: peers are named ``role/machine/incarnation``, ``agent/machine`` and ``client``.
 """
@@ -19,7 +18,6 @@ from typing import Final, TypeAlias
 
 from agileml.controller.cluster import ClusterState, Commands
 from agileml.controller.state_machine import step
-from agileml.controller.stopping import ConvergenceCheck
 from agileml.node.transport.reliable_link import Link, Packet
 from agileml.protocol.commands import Assign, Command
 from agileml.protocol.events import (
@@ -33,10 +31,11 @@ from agileml.protocol.events import (
     WorkerReady,
 )
 from agileml.protocol.telemetry import (
+    Control,
+    ConvergenceCheck,
     EndMachine,
     EvictionNoticed,
     MachineGivenUp,
-    ObjectiveAt,
     ObjectiveReport,
     ObjectiveSums,
     Upward,
@@ -48,26 +47,23 @@ CLIENT: Final = "client"
 SELF: Final = "controller"
 """The name under which the controller's own observations are recorded."""
 
-Word: TypeAlias = (
-    Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EvictionNoticed | EndMachine
-)
 Step: TypeAlias = Callable[[ClusterState, Sequence[Event]], tuple[ClusterState, Commands]]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message in the journal: ``peer`` told ``event`` under its ``number``."""
+    """A message in the journal: ``peer`` sent ``event`` under its ``number``."""
 
     peer: str
     number: int
-    event: Word
+    event: Control
 
 
 class Controller:
     """Folds entries into the cluster's state, and queues the commands on links.
 
-    ``objective(total, count)`` makes an objective of the shards' sums. ``settled_within``: the job ends when
-    two successive objectives differ by at most this; None: never.
+    ``objective(total, count)`` makes an objective of the shards' sums; ``settled_within``: the ``delta`` of
+    ``ConvergenceCheck``.
     """
 
     def __init__(
@@ -79,18 +75,18 @@ class Controller:
         step: Step = step,
     ) -> None:
         self.cluster = ClusterState.from_setup(setup, barrier)
-        self.links: dict[str, Link[Word]] = {}
+        self.links: dict[str, Link[Control]] = {}
         self._step = step
         self._objectives = ObjectiveSums(setup.shards, objective)
-        self._settling = ConvergenceCheck(settled_within)
+        self._convergence = ConvergenceCheck(settled_within)
         self._incarnations: dict[tuple[str, str], int] = {}
         self._observed = 0
         self._live = True
 
     def replay_journal(self, heard: Iterable[Sequence[Entry]]) -> None:
-        """Folds the recorded steps. A link that comes of it sends nothing until its peer says what it has."""
-        # Links made now stay quiet until their peers say what they lack: repeating the whole history helps
-        # nobody.
+        """Folds the recorded steps. Links made by this send nothing before their peers have reported."""
+        # Every message since the start of the job is in the backlogs again. Peers confirm what they have with
+        # their next packet; until then, sending would repeat the whole history.
         self._live = False
         for entries in heard:
             for entry in entries:
@@ -101,14 +97,14 @@ class Controller:
             self._fold_entries(entries)
         self._live = True
 
-    def receive_packet(self, name: str, packet: Packet[Word]) -> tuple[Entry, ...]:
-        """Returns the new entries in a packet. The agent of a machine that is gone is told to end it."""
+    def receive_packet(self, name: str, packet: Packet[Control]) -> tuple[Entry, ...]:
+        """Returns the new entries in a packet. Orders the agent of a departed machine to end it."""
         link = self.link_to(name)
         new = tuple(Entry(name, number, event) for number, event in link.receive(packet))
         machine = name.removeprefix(agent_name(""))
-        # An agent that was cut off for long comes back to a job that has given it up. Its machine is still
-        # paid for.
-        if machine != name and machine in self.cluster.departed and not link.last_sent:
+        # An agent that was cut off for long comes back to a job that has given it up. Its machine costs money
+        # until it ends. Once is enough: the link repeats the order.
+        if machine != name and machine in self.cluster.roster.departed and not link.last_sent:
             link.send(EndMachine(machine))
         return new
 
@@ -118,24 +114,26 @@ class Controller:
 
     def act_on(self, entries: Sequence[Entry]) -> None:
         """Confirms entries that are on record together, and queues the commands that they call for."""
+        # Only here, after the record: a sender drops what is confirmed, and a controller killed before the
+        # record would never see it again.
         for entry in entries:
             if entry.peer in self.links:
                 self.links[entry.peer].confirm()
         self._fold_entries(entries)
 
-    def link_to(self, name: str) -> Link[Word]:
+    def link_to(self, name: str) -> Link[Control]:
         known = self.links.get(name)
         if known is None:
             known = self.links[name] = Link(quiet=not self._live)
         return known
 
-    def fresh_packets(self, but: Container[str] = ()) -> Iterator[tuple[str, Packet[Word]]]:
-        """Yields what was not sent yet to anybody ``but`` these."""
+    def fresh_packets(self, but: Container[str] = ()) -> Iterator[tuple[str, Packet[Control]]]:
+        """Yields packets of what was never sent, each with the name of its peer, to all ``but`` these."""
         for name, link in self.links.items():
             while name not in but and (packet := link.next_fresh()) is not None:
                 yield name, packet
 
-    def agent_links(self) -> dict[str, Link[Word]]:
+    def agent_links(self) -> dict[str, Link[Control]]:
         return {name: link for name, link in self.links.items() if name.startswith(agent_name(""))}
 
     def _fold_entries(self, entries: Sequence[Entry]) -> None:
@@ -145,10 +143,13 @@ class Controller:
         # Before the step, which moves these machines to ``departed``.
         given_up = dict.fromkeys(self._machines_given_up(entries))
         self.cluster, commands = self._step(self.cluster, events)
-        for machine in () if self.cluster.phase.is_over else given_up:  # where it is over, all of them go
+        # Once the job is over the client ends all machines anyway.
+        for machine in () if self.cluster.phase.is_over else given_up:
             self.link_to(CLIENT).send(MachineGivenUp(machine))
         for notice in self._notices_of_machines(entries):
             self.link_to(CLIENT).send(notice)
+        # Before the commands are queued: they are meant for the processes that these events announce. On the
+        # link of a dead incarnation nobody would ever receive them.
         for event in events:
             self._learn_incarnation(event)
         for command in commands:
@@ -158,37 +159,39 @@ class Controller:
         """Yields the machines that are lost by these entries without the client's knowledge."""
         for entry in entries:
             match entry.event:
-                case MachineLost(machine) if entry.peer != CLIENT and machine not in self.cluster.departed:
+                case MachineLost(machine) if (
+                    entry.peer != CLIENT and machine not in self.cluster.roster.departed
+                ):
                     yield machine
 
     @staticmethod
     def _notices_of_machines(entries: Iterable[Entry]) -> Iterator[EvictionNoticed]:
-        """Yields the evictions of which machines heard themselves, before or beside the client."""
+        """Yields the eviction warnings that machines reported, which may precede the client's own."""
         for entry in entries:
             match entry.event:
                 case EvictionWarned(machines, notice_s) if entry.peer != CLIENT:
                     for machine in machines:
                         yield EvictionNoticed(machine, notice_s)
 
-    def _derive_events(self, word: Word) -> Iterator[Event]:
-        """Yields the word, or the events that follow from it."""
-        if isinstance(word, Event):
-            yield word
-        elif isinstance(word, ObjectiveReport):
-            known = self._objectives.add_report(word)
+    def _derive_events(self, message: Control) -> Iterator[Event]:
+        """Yields the message if it is an event, else the events that follow from it."""
+        if isinstance(message, Event):
+            yield message
+        elif isinstance(message, ObjectiveReport):
+            known = self._objectives.add_report(message)
             if known is not None:
                 self.link_to(CLIENT).send(known)
-                if self._settling.has_converged(known.value):
+                if self._convergence.has_converged(known.value):
                     yield StopRequested()
         else:
-            raise TypeError(f"{type(word).__name__} is not an event")
+            raise TypeError(f"the controller received a {type(message).__name__}, which is not an event")
 
     def _learn_incarnation(self, event: Event) -> None:
         """Notes which incarnation of a role to talk to, and closes the links to those that are gone."""
         match event:
             case ServerReady(machine, incarnation) | WorkerReady(machine, incarnation):
                 role = "server" if isinstance(event, ServerReady) else "worker"
-                # A late word of an earlier incarnation must not bring its link back.
+                # A late report of an earlier incarnation must not bring its link back.
                 if incarnation > self._incarnations.get((role, machine), 0):
                     self._hang_up(role, machine)
                     self._incarnations[role, machine] = incarnation

@@ -1,4 +1,4 @@
-"""Runs the elasticity controller's process: the loop around the pure one, its journal and its sense of time.
+"""Runs the elasticity controller's process: the loop around the pure controller, its journal and its clock.
 
 An event is written to the journal before it is confirmed or acted on; see ``agileml.controller.links``.
 """
@@ -22,20 +22,18 @@ from agileml.node.transport.link_end import CONFIRM_WITHIN_S
 from agileml.node.transport.reliable_link import Packet
 from agileml.node.transport.sockets import Listener
 from agileml.protocol.events import CheckpointDue, MachineJoined, MachineLost, StopRequested
-from agileml.protocol.telemetry import EndMachine
-from agileml.protocol.wire import Control, control_to_json, decode_packet, encode_packet
+from agileml.protocol.telemetry import Control, EndMachine
+from agileml.protocol.wire import control_to_json, decode_packet, encode_packet
 from agileml.sync.bounded_staleness import make_barrier
 
 _GOODBYE_S: Final = 2.0
-"""How long agents have to confirm that the job is over. Those that do not hear of it end by lease."""
+"""How long agents have to confirm that the job is over. The others end when their lease does."""
 _CLIENT_EVERY_S: Final = 0.02
-"""The time between two packets for the client, which hears of every clock but seldom acts on it."""
+"""The time between two packets for the client, which receives every clock but seldom acts on it."""
 _TOGETHER_S: Final = 0.005
-"""Packets that arrive within this time make one step: short clocks bring news by the thousand."""
+"""Packets that arrive within this time make one step: short clocks bring reports by the thousand."""
 _AT_ONCE: Final = 256
-"""Packets taken before anybody is answered. A peer without an answer repeats all it has, which would never
-end.
-"""
+"""The most packets taken before answers go out. Peers without an answer repeat all they have, for ever."""
 
 
 class ControllerProcess:
@@ -62,7 +60,7 @@ class ControllerProcess:
         folder.write_coordinator_endpoint(self._listener.endpoint)
 
     def run(self) -> None:
-        """Runs until the job is over and its client knows (or is silent for a lease), or nobody claims it."""
+        """Runs until the job is over and the client knows (or is silent for a lease), or no client comes."""
         while not (self._is_over() or self._is_unclaimed()):
             self._exchange_packets()
             self._notice_silence()
@@ -80,22 +78,20 @@ class ControllerProcess:
         return not self._core.link_to(CLIENT).unconfirmed_payloads or time.monotonic() > self._ending_at
 
     def _is_unclaimed(self) -> bool:
-        """Whether the client never spoke, for so long that it must have died before it could."""
+        """Whether the client has been silent from the start, for so long that it must have died."""
         if self._core.link_to(CLIENT).last_received:
             return False
         return self._silence.silent_s(CLIENT) > self._timing.unclaimed_s
 
     def _exchange_packets(self) -> None:
-        """Waits for packets, acts on them, and sends what is new or due for repetition.
-
-        Confirmations go along with other packets, or after a while.
-        """
+        """Waits for packets, acts on them, and sends what is new or due for repetition."""
         due = min(self._repeat_at, self._confirm_at, self._client_at if self._client_waits else math.inf)
         self._poller.poll(max(0, int(1000 * (due - time.monotonic())) + 1))
-        # Packets gather meanwhile: one step, and one line of the journal, for all of them.
+        # Packets gather meanwhile: one step and one line of the journal serve all of them.
         time.sleep(max(0.0, self._rests_until - time.monotonic()))
         self._rests_until = time.monotonic() + _TOGETHER_S
-        # Before any packet is read, so that time in which this process stood still is nobody's silence.
+        # Before any packet is read: a controller that stood still for a minute would otherwise take that time
+        # for silence, and declare every machine lost.
         self._silence.wake_up(time.monotonic())
         entries: list[Entry] = []
         for sender, (frame,) in islice(self._listener.receive(), _AT_ONCE):
@@ -104,6 +100,7 @@ class ControllerProcess:
             entries += self._core.receive_packet(sender, decode_packet(frame))
         self._act_on(entries)
         now = time.monotonic()
+        # Confirmations travel with other packets where there are any, and alone after a while.
         if self._unconfirmed:
             self._confirm_at = min(self._confirm_at, now + CONFIRM_WITHIN_S)
         self._client_waits = now < self._client_at
@@ -126,16 +123,17 @@ class ControllerProcess:
     def _act_on(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        # First: a controller that is killed here has told nobody what its successor would not know.
+        # The record comes first. A controller killed between the two has sent and confirmed nothing that its
+        # successor would not know.
         self._journal.record_step(entries)
         self._core.act_on(entries)
         for entry in entries:
             if isinstance(entry.event, MachineJoined):
-                # Starting many machines at once takes its time; the first sign of life ends the grace.
+                # Many machines that start at once take long; the first sign of life ends this grace.
                 self._silence.mark_heard(agent_name(entry.event.machine), self._timing.lease_s)
 
     def _notice_silence(self) -> None:
-        """Declares the machines lost whose agents are silent."""
+        """Declares machines lost whose agents have been silent for too long."""
         silent = [
             self._core.observe_event(MachineLost(machine))
             for machine in self._core.cluster.machines
@@ -153,9 +151,9 @@ class ControllerProcess:
             self._act_on((self._core.observe_event(CheckpointDue()),))
 
     def _trained_s(self) -> float:
-        """Returns real seconds since the first clock began. A file keeps the moment for a restarted
-        controller.
-        """
+        """Returns the real seconds since the first clock began."""
+        # The date of a file keeps the moment for a restarted controller. The journal has no times, so that
+        # folding it gives the same state whenever that happens.
         record = self._folder.controller_folder / "began"
         if not record.exists():
             if not self._core.cluster.has_begun:
@@ -167,10 +165,10 @@ class ControllerProcess:
         self._listener.socket.send_multipart([name.encode(), encode_packet(packet)])
 
     def _say_goodbye(self) -> None:
-        """Writes what the client missed to a file, and tells every agent to end, also if it was not heard
-        yet.
-        """
+        """Writes what the client missed to a file, and orders every agent to end."""
+        # Before the agents end: they take the machine of this controller with them.
         self._write_last_words()
+        # Agents that never reported have no link yet, and must end too.
         for machine in self._core.cluster.machines:
             self._core.link_to(agent_name(machine))
         agents, limit_s = self._core.agent_links(), self._timing.silence_s
@@ -185,6 +183,7 @@ class ControllerProcess:
         link = self._core.link_to(CLIENT)
         missed = enumerate(link.unconfirmed_payloads, link.last_sent - len(link.unconfirmed_payloads) + 1)
         words = [{"number": number, "message": control_to_json(message)} for number, message in missed]
+        # Renamed when complete, so that the client never reads half a file.
         unfinished = self._folder.last_words.with_suffix(".part")
         unfinished.write_text(json.dumps(words))
         unfinished.replace(self._folder.last_words)

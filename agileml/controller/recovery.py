@@ -1,9 +1,9 @@
 """Rolls training back to a state that still exists, when a holder of partitions died (Harlap 4.2.3).
 
-One rule: the whole cluster takes on a new generation. Words and deltas of the generation before count for
-nothing. While every partition has a copy, that generation starts at B. Served partitions stay where they are
-and undo what came after B; the others come from their backups. Where some partition has no copy left, it
-starts at the newest checkpoint, and all are made again as at the start of the job.
+One rule: the whole cluster takes on a new generation. Reports and deltas of earlier generations are ignored.
+While every partition has a copy, the new generation starts at B: served partitions stay where they are and
+undo what came after B, and the others come from their backups. Where some partition has no copy left, it
+starts at the newest checkpoint, and every partition is made again as at the start of the job.
 """
 
 from __future__ import annotations
@@ -21,33 +21,28 @@ from agileml.protocol.events import CheckpointUnreadable, Stage
 
 _DEATHS_PER_MACHINE: Final = 20
 _LEAST_PATIENCE: Final = 100
-"""How many processes may die, all machines together, without one more clock: agents would restart them for
-ever.
-"""
+"""How many processes may die before the next clock, over all machines. Agents restart them for ever."""
 
 
 def give_up(cluster: ClusterState) -> Result:
-    """Fails the job where it cannot succeed any more.
-
-    Without a reliable machine nothing that is learned would be safe; before training begins one may yet come.
-    Where processes die over and over and complete no clock, for want of memory for instance, no machine cures
-    that.
-    """
-    if cluster.deaths > max(_LEAST_PATIENCE, _DEATHS_PER_MACHINE * len(cluster.machines)):
-        further = (
-            f"no clock after {cluster.furthest_clock} was completed; the logs of the machines say of what"
-        )
-        return fail_job(cluster, f"its processes died {cluster.deaths} times, and {further}")
+    """Fails the job where it cannot succeed any more: no reliable machine, or processes that keep dying."""
+    # Processes that die over and over and complete no clock lack memory, for instance. More machines would
+    # only be paid for.
+    deaths, furthest = cluster.progress.deaths, cluster.progress.furthest_clock
+    if deaths > max(_LEAST_PATIENCE, _DEATHS_PER_MACHINE * len(cluster.machines)):
+        why = f"its processes died {deaths} times, and no clock after {furthest} was completed"
+        return fail_job(cluster, f"{why}; the machines' logs have the reason")
+    # Before training begins there is nothing to lose, and a reliable machine may yet come.
     if not cluster.has_begun or any(machine.tier is Tier.RELIABLE for machine in cluster.machines.values()):
         return cluster, ()
     return fail_job(cluster, "no reliable machine is left")
 
 
 def checkpoint_unreadable(cluster: ClusterState, event: CheckpointUnreadable) -> Result:
-    """Fails the job, unless the report is of an earlier generation: its sender was asked again since."""
+    """Fails the job, unless the report is of an earlier generation, since when all was ordered anew."""
     if event.generation < cluster.generation:
         return cluster, ()
-    return fail_job(cluster, f"{event.machine} cannot read the checkpoint it was to start from: {event.why}")
+    return fail_job(cluster, f"{event.machine} cannot read the checkpoint to start from: {event.why}")
 
 
 def fail_job(cluster: ClusterState, why: str) -> Result:
@@ -55,7 +50,8 @@ def fail_job(cluster: ClusterState, why: str) -> Result:
 
 
 def recover_partitions(cluster: ClusterState) -> Result:
-    """Rolls back if anything was lost: to B, or to the newest checkpoint if that is all there is."""
+    """Rolls back if anything was lost: to B, or to the newest checkpoint where a partition has no copy."""
+    # Before partitions are handed over and orders given: both read owners and generations, which change here.
     lost = [partition for partition in cluster.partitions if partition.status is PartitionStatus.LOST]
     if not lost:
         return cluster, ()
@@ -70,26 +66,25 @@ def recover_partitions(cluster: ClusterState) -> Result:
 def _start_over(cluster: ClusterState) -> Result:
     """Makes every partition again as it was at the newest checkpoint, in the layout of a job that starts."""
     clock, epoch = cluster.checkpoints.newest.clock, cluster.epoch + 1
+    # A surviving copy is newer than the checkpoint, and would serve rows that its neighbours never saw.
     commands: list[Command] = [
         Forget(name, partition.number, epoch)
         for partition in cluster.partitions
         for name in partition.copy_holders
-        if cluster.live_server(name)
+        if cluster.roster.live_server(name)
     ]
     commands.append(RolledBack(clock, max(0, cluster.completed_clock - clock), lost=True))
     absent = [Partition.absent_at(partition.number, clock) for partition in cluster.partitions]
     cluster = replace(
         cluster.with_partitions(absent),
         phase=TrainingPhase.STARTING,
-        stage=Stage.ONE,
-        reached_stage=None,
-        input_may_move=True,
-        orders_given=True,
+        stages=replace(cluster.stages, current=Stage.ONE, reached=None),
+        plan=replace(cluster.plan, may_move=True, orders_given=True),
         generation=cluster.generation + 1,
         epoch=epoch,
         shards=tuple(shard.with_owner(None) for shard in cluster.shards),
         consistent=clock,
-        progress=(clock, clock),
+        progress=replace(cluster.progress, reported=(clock, clock)),
         saving=frozenset(),
         checkpoints=replace(cluster.checkpoints, attempt=None, attempted_clock=clock),
         # A stop that was requested still ends the job soon, counted from the checkpoint.
@@ -107,12 +102,17 @@ def _return_to_b(cluster: ClusterState) -> Result:
     targets = target_owners(cluster)
     generation, epoch = cluster.generation + 1, cluster.epoch + 1
     cluster = replace(
-        cluster, generation=generation, epoch=epoch, progress=(clock, clock), input_may_move=True
+        cluster,
+        generation=generation,
+        epoch=epoch,
+        progress=replace(cluster.progress, reported=(clock, clock)),
+        plan=replace(cluster.plan, may_move=True),
     )
     commands: list[Command] = []
     partitions: list[Partition] = []
     for partition, target in zip(cluster.partitions, targets, strict=True):
-        # Only served partitions can undo in place: any other copy may be incomplete, or nobody's.
+        # Only served partitions can undo in place: of any other, no live copy is known to be whole but the
+        # recovery source's.
         if partition.status is PartitionStatus.SERVED:
             after, orders = _roll_back(cluster, partition)
         else:
@@ -124,14 +124,13 @@ def _return_to_b(cluster: ClusterState) -> Result:
 
 
 def _roll_back(cluster: ClusterState, partition: Partition) -> tuple[Partition, list[Command]]:
-    """Rolls a served partition back in place. A copy on its way to a new backup is outdated, and another will
-    be sent.
-    """
+    """Rolls a served partition back in place, with its backup."""
     holders = (name for name in (partition.owner, partition.backup) if name is not None)
     orders: list[Command] = [
         Rollback(name, partition.number, partition.epoch, cluster.generation, cluster.consistent)
         for name in holders
     ]
+    # A copy on its way to a new backup holds clocks that are undone now. ``place_backups`` sends another.
     if partition.new_backup is not None:
         orders.append(Forget(partition.new_backup, partition.number, cluster.epoch))
     return replace(partition, incoming_backup=None), orders
@@ -147,6 +146,8 @@ def _restore_partition(
     source = partition.recovery_source
     if source is None:
         raise cluster.broken_invariant(f"nobody can restore {partition}")
+    # The source of a Restore stays as the backup of its target. A source that is no backup yet may be a
+    # transient machine, which must not become one, so it serves by itself.
     if partition.backup is None or target is None:
         target = source
     restoring = replace(
@@ -157,13 +158,16 @@ def _restore_partition(
         epoch=cluster.epoch,
         detached=partition.backup is None and partition.detached,
     )
-    where = cluster.server_endpoint(target)
+    where = cluster.make_peer(target).endpoint
     orders: list[Command] = [
         Restore(
             source, partition.number, target, where, cluster.epoch, cluster.generation, cluster.consistent
         )
     ]
-    # Machines that still have a copy from the cancelled move, or may yet receive one.
+    # Machines that still have a copy from the cancelled move, or may yet receive one: without this order such
+    # a copy would be installed when it comes, beside the restored one.
     stale = (name for name in partition.copy_holders if name not in (source, target))
-    orders += [Forget(name, partition.number, cluster.epoch) for name in stale if cluster.live_server(name)]
+    orders += [
+        Forget(name, partition.number, cluster.epoch) for name in stale if cluster.roster.live_server(name)
+    ]
     return replace(restoring, incoming_backup=None), orders

@@ -1,8 +1,8 @@
 """Defines which roles run where in each stage, and when the stage changes (Harlap 4.2.2).
 
-The stage depends on how many transient machines there are for each reliable one. Where it is to be chosen
-automatically (the paper's future work, 6.2.2), it depends on what a clock was measured to cost. This module
-knows no machine by name, no partition and no clock.
+The stage depends on the number of transient machines for each reliable one. With automatic stages (the
+paper's future work, 6.2.2) it depends on the measured cost of a clock. This module knows no machine by name,
+no partition and no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agileml.protocol.events import Setup, Stage
 
 
 class StageLayout(Struct, frozen=True):
-    """Says what one stage runs on which tier."""
+    """Places the parts of one stage on tiers."""
 
     served_on: Tier
     """Where workers read and write the model."""
@@ -37,8 +37,8 @@ PLACEMENTS: Final = {
 def choose_stage(current: Stage, transient: int, reliable: int, setup: Setup) -> Stage:
     """Returns the stage for a ratio of ``transient`` to ``reliable`` machines, coming from ``current``.
 
-    A threshold is passed upwards as soon as the ratio exceeds it, and downwards only when the ratio is at
-    most ``threshold * (1 - hysteresis)``: a footprint at the border does not flap.
+    The stage goes up as soon as the ratio exceeds a threshold. It goes down only when the ratio is at most
+    ``threshold * (1 - hysteresis)``, so that a footprint at the border does not flap.
 
     >>> setup = Setup(partitions=1, shards=1, clocks=1, hysteresis=0.5)
     >>> choose_stage(Stage.ONE, 2, 1, setup), choose_stage(Stage.TWO, 1, 1, setup)
@@ -65,10 +65,7 @@ WORTH_A_CHANGE: Final = 0.95
 
 
 class ClockCost(Struct, frozen=True):
-    """The cost of a clock, whichever machines compute it.
-
-    Seconds of one machine's link are bytes over its capacity.
-    """
+    """The cost of a clock, whichever machines compute it. Link seconds are bytes over a link's capacity."""
 
     computing_s: float
     """Core-seconds of all workers together."""
@@ -77,11 +74,11 @@ class ClockCost(Struct, frozen=True):
     pushed_s: float
     """Seconds of one link for all that backups receive; 0 before anything was pushed."""
     straggling: float
-    """How far a worker beside a backup falls behind, as a share of the time its machine receives pushes."""
+    """How far a worker beside a backup falls behind, as a share of the time that pushes take."""
 
 
 class Footprint(Struct, frozen=True):
-    """Machines that take part, and their cores."""
+    """Machines that take part, and their cores. ``actives``: machines that run an ActivePS."""
 
     reliable: int
     transient: int
@@ -96,29 +93,26 @@ class Footprint(Struct, frozen=True):
 
 
 def clock_seconds(stage: Stage, load: ClockCost, on: Footprint) -> float:
-    """Returns the length of a clock: its computing, and the busiest links' part of what it sends.
-
-    In stage 1 reliable machines' links carry all that is exchanged. In stage 2 the ActivePSs' links do, but a
-    worker beside a backup falls behind while that receives pushes. In stage 3 those workers are missing.
-    Nothing can be faster than the backups, which lag by a few clocks at most.
-    """
-    everybody = load.computing_s / (on.reliable_cores + on.transient_cores)
+    """Returns the length of a clock in seconds: computing, plus the traffic of the busiest links."""
+    computing_s = load.computing_s / (on.reliable_cores + on.transient_cores)
+    # The floor in stages 2 and 3: workers wait once the backups lag by a few clocks.
     pushing_s = load.pushed_s / on.reliable
     match stage:
         case Stage.ONE:
-            return everybody + load.exchanged_s / on.reliable
+            return computing_s + load.exchanged_s / on.reliable
         case Stage.TWO:
+            # A worker beside a backup falls behind while its machine receives pushes, and all wait for it.
             straggling_s = load.straggling * pushing_s
-            return max(everybody + load.exchanged_s / on.actives + straggling_s, pushing_s)
+            return max(computing_s + load.exchanged_s / on.actives + straggling_s, pushing_s)
         case Stage.THREE:
-            alone = load.computing_s / on.transient_cores
-            return max(alone + load.exchanged_s / on.actives, pushing_s)
+            computing_s = load.computing_s / on.transient_cores
+            return max(computing_s + load.exchanged_s / on.actives, pushing_s)
 
 
 def cheapest_stage(current: Stage, load: ClockCost, on: Footprint, strayed: Mapping[Stage, float]) -> Stage:
     """Returns the stage with the shortest clocks, if they are short enough to be ``WORTH_A_CHANGE``.
 
-    ``strayed``: how many times longer than predicted here the clocks of a stage were when it was last in
+    ``strayed``: for each stage, how many times longer its clocks were than predicted when it was last in
     place.
 
     >>> load = ClockCost(computing_s=64.0, exchanged_s=32.0, pushed_s=0.0, straggling=0.0)

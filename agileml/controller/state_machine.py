@@ -1,13 +1,13 @@
 """Runs the elasticity controller: events go in, commands come out (Harlap 4.2.2, 4.2.3).
 
-``step`` is pure, total and deterministic, so a restarted controller replays its journal and is where it was.
-It works in two halves. A *handler*, found in a table by phase and event, records what each event makes true.
+``step`` is pure, total and deterministic, so a restarted controller regains its state from its journal. It
+works in two halves. A *handler*, found in a table by phase and event, records what each event makes true.
 Then the *rules* of the phase, in order, command whatever the state now calls for. The rules are
-level-triggered: they look at how things are and not at how they came to be. So an eviction during a
-transition during a failure is only one more event, and events that arrive together are planned for once.
+level-triggered: they look at the present state, whatever led to it. So an eviction during a transition during
+a failure is only one more event, and events that arrive together lead to one plan.
 
-An event that no longer applies (of a machine, incarnation, generation or epoch that is gone) is ignored by
-its handler. One that cannot have happened raises ImpossibleEvent, with the story.
+A handler ignores an event that no longer applies: of a machine, incarnation, generation or epoch that is
+gone. An event that cannot have happened raises ImpossibleEvent, with the story.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from agileml.protocol.events import (
 __all__ = ["BrokenInvariant", "ClusterState", "ImpossibleEvent", "TrainingPhase", "step"]
 
 STORY_LENGTH: Final = 40
-"""How many events an error message tells."""
+"""The most events in an error message."""
 
 Handler: TypeAlias = Callable[[ClusterState, Any], Result]
 Rule: TypeAlias = Callable[[ClusterState], Result]
@@ -108,7 +108,7 @@ _WORK: Final[Mapping[type, Handler]] = {
 _WORK_IS_OVER: Final[Mapping[type, Handler]] = dict.fromkeys(_WORK, _ignore_event)
 
 HANDLERS: Final[Mapping[TrainingPhase, Mapping[type, Handler]]] = {
-    # Nobody has any orders yet: what is completed, backed up or saved was so before everything was lost.
+    # No worker has orders yet, so whatever was completed, backed up or saved dates from before a loss.
     TrainingPhase.STARTING: {
         **_MEMBERSHIP,
         **_WORK,
@@ -123,6 +123,11 @@ HANDLERS: Final[Mapping[TrainingPhase, Mapping[type, Handler]]] = {
     TrainingPhase.FAILED: dict.fromkeys([*_MEMBERSHIP, *_WORK, ModelSaved], _ignore_event),
 }
 
+# The order matters. Members and the stage come first, as every layout depends on them. Recovery precedes
+# moves, so that nothing is handed over under a generation that is about to end. Moves precede backups: a
+# partition that is about to move would be copied for nothing. Orders to workers follow all of these, as they
+# carry routes and the generation. B advances after recovery: until then a lost partition still lists clocks
+# as safe that died with its owner.
 RULES: Final[Mapping[TrainingPhase, tuple[Rule, ...]]] = {
     TrainingPhase.STARTING: (
         recovery.give_up,
@@ -155,13 +160,11 @@ CLOCK_RULES: Final[tuple[Rule, ...]] = (
     checkpoints.begin_attempt,
     announcements.save_model,
 )
-"""The rules that a clock can concern. It is by far the most frequent event, and moves neither partitions nor
-shards.
-"""
+"""The rules that a clock alone can trigger. Clocks are by far the most frequent events, and move nothing."""
 
 _CLOCKS: Final = (ClockCompleted, BackedUp)
 _LOADS: Final = (ServerLoad, WorkerLoad)
-"""Neither these nor clocks are news: they call for a plan only where a stage or a turn follows."""
+"""Reports of load. Like clocks they are no news: alone they call for a plan only where the stage changes."""
 
 
 def step(
@@ -172,32 +175,44 @@ def step(
 ) -> tuple[ClusterState, Commands]:
     """Returns the state after ``events``, and the commands that they call for together, in sending order.
 
-    ``rules``, ``clock_rules``: others are for tests, which show that every rule is needed. Raises
-    ImpossibleEvent for an event that cannot have happened, BrokenInvariant for a bug of our own.
+    Tests pass other ``rules`` and ``clock_rules`` to show that every rule is needed. Raises ImpossibleEvent
+    for an event that cannot have happened, BrokenInvariant for a bug of the controller itself.
     """
     before, answers = cluster, list[Command]()
     for event in events:
         cluster, more = _handle_event(cluster, event)
         answers += more
     completed = cluster.completed_clock
-    if completed > cluster.furthest_clock:
+    if completed > cluster.progress.furthest_clock:
         # There is progress, so the deaths before were no pattern.
-        cluster = replace(cluster, furthest_clock=completed, deaths=0)
-    # A server that is answered may have died by a later one of these events.
-    commands = tuple(word for word in answers if _is_deliverable(cluster, word))
-    turn = cluster.input_may_move or completed > before.completed_clock
-    cluster = replace(cluster, input_may_move=turn, has_news=cluster.has_news or not _are_quiet(events))
+        cluster = replace(cluster, progress=replace(cluster.progress, furthest_clock=completed, deaths=0))
+    # The server that a handler answers may have died by a later event of the same step. A lost machine has
+    # no address any more.
+    commands = tuple(answer for answer in answers if _is_deliverable(cluster, answer))
+    cluster = _with_plan(
+        cluster,
+        may_move=cluster.plan.may_move or completed > before.completed_clock,
+        has_news=cluster.plan.has_news or not _are_quiet(events),
+    )
     due = _select_rules(cluster, events, rules, clock_rules)
     cluster, more = _apply_rules(cluster, due, rules)
     if cluster.consistent < before.consistent and cluster.consistent != cluster.checkpoints.newest.clock:
         raise make_violation(cluster, 4, f"from {before.consistent} to {cluster.consistent}")
-    # The turn is used up once its plan has settled. News last until the full set of rules has seen them,
-    # since clocks alone run only ``CLOCK_RULES``.
-    if cluster.input_may_move and cluster.all_served:
-        cluster = replace(
-            cluster, input_may_move=False, has_news=cluster.has_news and due is not rules[cluster.phase]
+    # One end of a clock is good for one plan, and that is used up once all its partitions have arrived. News
+    # last until the full set of rules has seen them, since clocks alone run only ``CLOCK_RULES``.
+    if cluster.plan.may_move and cluster.all_served:
+        cluster = _with_plan(
+            cluster,
+            may_move=False,
+            has_news=cluster.plan.has_news and due is not rules[cluster.phase],
         )
     return cluster, commands + more
+
+
+def _with_plan(cluster: ClusterState, *, may_move: bool, has_news: bool) -> ClusterState:
+    if (cluster.plan.may_move, cluster.plan.has_news) == (may_move, has_news):
+        return cluster
+    return replace(cluster, plan=replace(cluster.plan, may_move=may_move, has_news=has_news))
 
 
 def _handle_event(cluster: ClusterState, event: Event) -> Result:
@@ -218,7 +233,7 @@ def _are_quiet(events: Sequence[Event]) -> bool:
 def _is_deliverable(cluster: ClusterState, answer: Command) -> bool:
     return (
         not isinstance(answer, Advance | Forget | DropCheckpoints)
-        or cluster.live_server(answer.machine) is not None
+        or cluster.roster.live_server(answer.machine) is not None
     )
 
 
@@ -234,20 +249,19 @@ def _select_rules(
     rules: Mapping[TrainingPhase, tuple[Rule, ...]],
     clock_rules: tuple[Rule, ...],
 ) -> tuple[Rule, ...]:
-    """Returns the rules to which the events can have given something to do.
-
-    A clock's end alone calls for a plan only where something has happened since the last one.
-    """
+    """Returns the rules that may have something to do after ``events``."""
+    # Measured on jobs of many machines, planning costs far more than folding a clock. So the end of a clock
+    # calls for a plan only where something else has happened since the last one.
     every = rules[cluster.phase]
     if (
         cluster.phase is not TrainingPhase.TRAINING
         or not _are_quiet(events)
-        or (cluster.input_may_move and cluster.has_news)
+        or (cluster.plan.may_move and cluster.plan.has_news)
     ):
         return every
     if any(isinstance(event, _LOADS) for event in events):
         decided, _ = stage_decision.decide_stage(cluster)
-        if decided.stage is not cluster.stage:
+        if decided.stages.current is not cluster.stages.current:
             return every
     return clock_rules if any(isinstance(event, _CLOCKS) for event in events) else ()
 
@@ -255,9 +269,7 @@ def _select_rules(
 def _apply_rules(
     cluster: ClusterState, due: tuple[Rule, ...], rules: Mapping[TrainingPhase, tuple[Rule, ...]]
 ) -> Result:
-    """Applies the rules in order, and returns what they command. When one ends the phase, the rules of the
-    next phase follow in its place.
-    """
+    """Applies the rules in order. When one ends the phase, the rules of the next phase replace the rest."""
     commands: Commands = ()
     for rule in due:
         before = cluster

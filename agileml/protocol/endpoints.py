@@ -20,8 +20,8 @@ from agileml.node.transport.sockets import Listener, has_message, make_socket, r
 from agileml.protocol import wire
 from agileml.protocol.events import ClockCompleted
 from agileml.protocol.messages import Message, Peer, Reply, Send
-from agileml.protocol.telemetry import ObjectiveReport
-from agileml.protocol.wire import Control, decode_messages, encode_messages
+from agileml.protocol.telemetry import Control, ObjectiveReport
+from agileml.protocol.wire import decode_messages, encode_messages
 
 _CAN_WAIT: Final = (ClockCompleted, ObjectiveReport)
 """News that nobody waits for, and that short clocks bring by the thousand."""

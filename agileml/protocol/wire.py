@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import typing
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -21,20 +21,8 @@ import numpy as np
 from agileml.node.transport.array_codec import Array, from_plain, pack_value, unpack_value
 from agileml.node.transport.packet_codec import Buffer, WireError
 from agileml.node.transport.reliable_link import Packet
-from agileml.protocol.commands import Command
-from agileml.protocol.events import Event
 from agileml.protocol.messages import Message
-from agileml.protocol.telemetry import (
-    EndMachine,
-    EvictionNoticed,
-    MachineGivenUp,
-    ObjectiveAt,
-    ObjectiveReport,
-)
-
-Control: TypeAlias = (
-    Event | Command | ObjectiveReport | ObjectiveAt | MachineGivenUp | EvictionNoticed | EndMachine
-)
+from agileml.protocol.telemetry import Control
 
 _HEADER: Final = struct.Struct("<2sBB")
 """Magic, version, and whether data messages or a control packet follow."""

@@ -33,7 +33,7 @@ from agileml.protocol.endpoints import ControlEnd, DataEnd
 from agileml.protocol.events import CheckpointUnreadable, ModelSaved, ServerReady
 from agileml.protocol.messages import Outgoing, Peer, Reply, Request, Save, Send, Snapshot, Transfer
 from agileml.protocol.meters import ServerMeter
-from agileml.protocol.wire import Control
+from agileml.protocol.telemetry import Control
 from agileml.server.checkpoint_writer import CheckpointWriter
 from agileml.server.server import Server
 from agileml.sync.bounded_staleness import make_barrier

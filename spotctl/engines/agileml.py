@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from agileml.client import TrainingClient
-from agileml.controller.stopping import ConvergenceCheck
 from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.tier import Tier
 from agileml.protocol import commands as c
 from agileml.protocol import events as a
-from agileml.protocol.telemetry import EvictionNoticed, MachineGivenUp, ObjectiveAt, Upward
+from agileml.protocol.telemetry import ConvergenceCheck, EvictionNoticed, MachineGivenUp, ObjectiveAt, Upward
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.run_spec import RunSpec

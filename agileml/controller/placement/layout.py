@@ -1,8 +1,8 @@
 """Computes who should own what: the target that the controller steers towards, never the way there.
 
-Partitions and shards are assigned by one rule. Everybody has a quota, and what already lies well stays. What
-must move goes to a previous owner with room, else to the machine with most room. Names in, names out: this
-module knows neither roles nor events.
+One rule assigns partitions and shards. Every machine has a quota, and what is within its owner's quota stays.
+What must move goes to a previous owner with room, else to the machine with most room. The functions take and
+return names: this module knows neither roles nor events.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 def proportional_quotas(total: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
     """Divides ``total`` items in proportion to ``weights`` (largest remainders).
 
-    Of equal remainders the one who holds more now wins, which saves a move, and then the earlier in
-    ``weights``. The sum is ``total`` unless there is nobody.
+    Of equal remainders the machine that holds more now wins, which saves a move, and then the earlier in
+    ``weights``. The quotas add up to ``total``.
 
     >>> proportional_quotas(5, {"a": 1, "b": 1}, held={"b": 3})
     {'a': 2, 'b': 3}
@@ -51,9 +51,9 @@ def assign_owners(claims: Sequence[Sequence[str]], weights: Mapping[str, float])
             room[claim[0]] -= 1
     # Ties go to the earlier name: the same cluster must always get the same layout.
     order = {name: place for place, name in enumerate(room)}
-    most = [
-        (-left, order[name], name) for name, left in room.items()
-    ]  # entries that are out of date are skipped
+    # The machine with most room, from a heap: a search for each item is quadratic with thousands of shards.
+    # Entries are not removed when a machine's room shrinks, so outdated ones are skipped.
+    most = [(-left, order[name], name) for name, left in room.items()]
     heapq.heapify(most)
     for item, claim in enumerate(claims):
         if owners[item] is None:
@@ -73,10 +73,10 @@ def choose_actives(
 ) -> list[str]:
     """Returns which transient machines run an ActivePS.
 
-    ``available``: machines that could, the longest-running first; ``serving``: those that do now, which come
-    first because keeping them moves nothing; ``transient``: how many transient machines take part; ``share``:
-    the part of them to use (half by default, Harlap 4.2.3), at least one and at most ``most``, the number of
-    partitions.
+    ``available``: machines that can, the longest-running first; ``serving``: those that do now;
+    ``transient``: how many transient machines take part; ``share``: the part of them to use (half by default,
+    Harlap 4.2.3), at least one machine and at most ``most``, the number of partitions.
     """
     wanted = min(most, max(1, math.ceil(share * transient)))
+    # Those that serve now come first, as keeping them moves nothing. The sort is stable, and keeps the age.
     return sorted(available, key=lambda name: name not in serving)[:wanted]

@@ -1,8 +1,8 @@
-"""Derives what a clock costs network and cores from reports of servers and workers, for automatic stages.
+"""Derives the cost of a clock, in network and cores, from the reports of servers and workers.
 
-The controller folds reports into ``LoadReports``; ``measure_clock_cost`` makes of them the ``ClockCost`` by
-which ``stages`` compares the stages. It sums over machines, so neither the order of the reports nor who
-served what matters.
+Automatic stages need it. The controller folds reports into ``LoadReports``, and ``measure_clock_cost`` turns
+them into the ``ClockCost`` by which ``stages`` compares the stages. It sums over machines, so neither the
+order of the reports nor who served what matters.
 """
 
 from __future__ import annotations
@@ -18,44 +18,41 @@ from agileml.controller.stages import ClockCost
 from agileml.protocol.events import ServerLoad, Setup, Stage, WorkerLoad
 
 MOST_STRAGGLING: Final = 2.0
-"""A worker that lags for more than this times the pushes has another reason to lag."""
+"""A worker that lags by more than this times the pushes has another reason to lag."""
 MOST_STRAYED: Final = 3.0
 """Clocks that are this many times longer or shorter than predicted have another reason."""
 LEARNED_OF_A_ROUND: Final = 0.5
-"""The weight of new measurements once every worker has reported once."""
+"""The weight of the latest round of measurements, in which every worker reports once."""
 
 
 class LoadReports(Struct, frozen=True):
     """The last report of each machine, and what was learned from earlier ones.
 
     ``straggling``: how far the reliable machines' workers lagged when stage 2 was last in place, as a share
-    of the time that pushes take; None if it never was.
+    of the time that pushes take; None before stage 2.
     """
 
     servers: Mapping[str, ServerLoad] = field(default_factory=dict)
     workers: Mapping[str, WorkerLoad] = field(default_factory=dict)
-    """Reports of workers that have reported twice since ``version``: a first report may tell of earlier
-    orders.
-    """
+    """Reports of workers that have reported twice since ``version``."""
     heard: frozenset[str] = frozenset()
+    """Workers that have reported at least once since ``version``."""
     version: int = 0
     """The version of the orders under which workers work."""
     straggling: float | None = None
     computing_s: float | None = None
     """Core-seconds of a shard in a clock."""
     strayed: Mapping[Stage, float] = field(default_factory=dict)
-    """How many times longer than ``clock_seconds`` predicts the clocks of each stage were, where it was in
-    place.
-    """
+    """The ratio of measured to predicted length of a clock (``clock_seconds``), for each stage reached."""
 
     def with_server(self, report: ServerLoad) -> LoadReports:
-        """Adds a server's report. In stage 1, without pushes, the last known ones still say what pushing
-        would cost.
-        """
+        # Reports of machines that left stay: in stage 1, without pushes, they still show the cost of pushing.
         return replace(self, servers={**self.servers, report.machine: report})
 
     def with_worker(self, report: WorkerLoad, version: int) -> LoadReports:
+        """Adds a worker's report. ``version``: that of the orders under which workers work now."""
         known = self if version == self.version else replace(self.without_workers(), version=version)
+        # A worker's first report may still cover clocks under earlier orders.
         workers = (
             {**known.workers, report.machine: report} if report.machine in known.heard else known.workers
         )
@@ -63,11 +60,11 @@ class LoadReports(Struct, frozen=True):
         return replace(known, workers=workers, heard=known.heard | {report.machine}, computing_s=computing_s)
 
     def without_workers(self) -> LoadReports:
-        """Drops workers' reports: what they took in another stage says nothing about who lags in this one."""
+        """Drops workers' reports: times under other orders or stages say nothing about who lags now."""
         return replace(self, workers={}, heard=frozenset())
 
     def with_lag(self, reliable: frozenset[str], load: ClockCost) -> LoadReports:
-        """Compares the tiers' workers, in stage 2. Changes nothing where one of them has not reported."""
+        """Compares the tiers' workers, in stage 2. Changes nothing where one tier has not reported."""
         mine = [report.busy_s for name, report in self.workers.items() if name in reliable]
         others = [report.busy_s for name, report in self.workers.items() if name not in reliable]
         pushing_s = load.pushed_s / len(reliable) if reliable else 0.0
@@ -77,9 +74,7 @@ class LoadReports(Struct, frozen=True):
         return replace(self, straggling=min(max(lag_s / pushing_s, 0.0), MOST_STRAGGLING))
 
     def with_clock(self, stage: Stage, promised_s: float, workers: int) -> LoadReports:
-        """Compares how long clocks take with what was predicted. ``workers``: how many
-        there are to report.
-        """
+        """Compares measured clocks with ``promised_s``, the prediction. ``workers``: how many will report."""
         if not self.workers or promised_s <= 0:
             return self
         # The median, as one slow machine is no property of the stage.

@@ -1,7 +1,7 @@
 """Records what the controller knows about one partition of the model and one shard of the input.
 
 A partition has exactly one owner per epoch; its *status* says how far along that ownership is. The table of
-edges is all that may ever happen to it. Nothing here knows a machine but by name.
+edges lists every change of status. This module knows machines by name alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from agileml.protocol.commands import Route
 
 
 class PartitionStatus(StrEnum):
-    """Tells how far along a partition is on the way to its owner."""
+    """The state of a partition on the way to its owner."""
 
-    ABSENT = "absent"  # nobody was asked to make it
+    ABSENT = "absent"  # no server has orders to make it
     CREATING = "creating"  # its owner makes it, from initial values or from a checkpoint
     SERVED = "served"
     MOVING = "moving"  # its source, frozen, sends it to its owner
@@ -73,9 +73,9 @@ class IncomingBackup(Struct, frozen=True):
 class Partition(Struct, frozen=True):
     """One of the N partitions of the model, and how its one owner came by it.
 
-    ``completed`` and ``safe`` are clocks of the present generation. ``completed`` is what the serving copy is
-    known to hold. ``safe`` are the clocks that could be returned to without any transient machine: B, and
-    later clocks that end ranges.
+    ``completed`` and ``safe`` are clocks of the present generation. ``completed`` is the highest clock that
+    the serving copy is known to hold. ``safe`` are the clocks to which training can return without any
+    transient machine: B, and later clocks that end ranges.
     """
 
     number: int
@@ -88,9 +88,7 @@ class Partition(Struct, frozen=True):
     """The machine that holds a frozen copy while it is on its way."""
     backup: str | None = None
     detached: bool = False
-    """Its owner pushes to no backup that is known to have it: a copy has to be sent. A ``backup`` it still
-    has keeps what it has, at B or later.
-    """
+    """No backup follows its owner, so it needs a copy. Its ``backup``, if any, stays at B or later."""
     incoming_backup: IncomingBackup | None = None
     route: Route | None = None
     """Where it was served last."""
@@ -104,7 +102,7 @@ class Partition(Struct, frozen=True):
 
     @property
     def copy_holders(self) -> tuple[str, ...]:
-        """Every machine that has a copy, or will soon."""
+        """Every machine that has a copy or will soon, without duplicates."""
         incoming = None if self.incoming_backup is None else self.incoming_backup.machine
         return tuple(
             {name: None for name in (self.owner, self.source, self.backup, incoming) if name is not None}
@@ -112,28 +110,27 @@ class Partition(Struct, frozen=True):
 
     @property
     def new_backup(self) -> str | None:
-        """The incoming backup, unless it is the present backup that is sent a copy again: that must not
-        discard the one it has.
-        """
+        """The incoming backup, unless it is the present backup."""
+        # That one gets a copy again, and must not discard the one that it has.
         incoming = None if self.incoming_backup is None else self.incoming_backup.machine
         return None if incoming == self.backup else incoming
 
     @property
     def durability_source(self) -> str | None:
-        """The machine whose word for what is safe counts: the backup, or an owner that needs none."""
+        """The machine whose reports decide what is safe: the backup, or an owner that needs none."""
         return self.backup or (None if self.detached else self.owner)
 
     @property
     def recovery_source(self) -> str | None:
-        """The machine that can produce its state at B although nobody serves it."""
+        """The machine that can produce its state at B while no server serves it."""
         return self.backup or self.source
 
 
 class Shard(Struct, frozen=True):
     """One of the S shards of the input. Its previous owners may still have it in memory.
 
-    ``delivered``: the generation in which a previous owner pushed everything before it left, and the last
-    clock that it pushed.
+    ``delivered``: the last clock that a previous owner pushed before it left, after the generation in which
+    it did.
     """
 
     owner: str | None = None

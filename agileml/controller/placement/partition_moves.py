@@ -1,8 +1,8 @@
 """Moves each partition to the owner that the stage wants: decides what to create or hand over, and to whom.
 
-Level-triggered: the target is computed afresh from the machines that are left, and only its differences to
-the present are commanded, under a new epoch. A partition on its way is left alone until it has arrived.
-Whatever is wrong with it by then is a difference like any other.
+Level-triggered: each call computes the target afresh from the machines that are left, and commands only its
+differences to the present, under a new epoch. A partition on its way stays alone until it has arrived; if its
+place is wrong by then, that is a difference like any other.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from agileml.protocol.events import Stage
 
 
 def target_owners(cluster: ClusterState) -> tuple[str | None, ...]:
-    """Returns who should serve each partition, with the fewest moves; None while nobody could.
-
-    Back in stage 1 a partition goes to its backup, where its state already is.
-    """
-    if PLACEMENTS[cluster.stage].served_on is Tier.RELIABLE:
-        names: tuple[str, ...] = cluster.assignable_servers(Tier.RELIABLE)
+    """Returns who should serve each partition, with the fewest moves; None while no server can."""
+    if PLACEMENTS[cluster.stages.current].served_on is Tier.RELIABLE:
+        names: tuple[str, ...] = cluster.roster.assignable_servers(Tier.RELIABLE)
     else:
         names = active_machines(cluster)
     claims = [(partition.owner,) if partition.owner else () for partition in cluster.partitions]
     spread_out = assign_owners(claims, dict.fromkeys(names, 1.0))
-    if cluster.stage is Stage.ONE:
+    # Back in stage 1 a partition goes to its backup, which lacks little of its state: when all transient
+    # machines leave, the notice is too short to send whole partitions.
+    if cluster.stages.current is Stage.ONE:
         pairs = zip(cluster.partitions, spread_out, strict=True)
         spread_out = tuple(partition.backup or owner for partition, owner in pairs)
     return spread_out
@@ -39,9 +38,9 @@ def active_machines(cluster: ClusterState) -> tuple[str, ...]:
     """Returns the machines that run an ActivePS in stages 2 and 3."""
     return tuple(
         choose_actives(
-            available=cluster.assignable_servers(Tier.TRANSIENT),
+            available=cluster.roster.assignable_servers(Tier.TRANSIENT),
             serving=frozenset(partition.owner for partition in cluster.partitions if partition.owner),
-            transient=cluster.count_participants(Tier.TRANSIENT),
+            transient=cluster.roster.count_participants(Tier.TRANSIENT),
             share=cluster.setup.active_share,
             most=len(cluster.partitions),
         )
@@ -51,7 +50,7 @@ def active_machines(cluster: ClusterState) -> tuple[str, ...]:
 def create_partitions(cluster: ClusterState) -> Result:
     """Creates every absent partition on a reliable machine, whatever the stage will be."""
     absent = [partition for partition in cluster.partitions if partition.status is PartitionStatus.ABSENT]
-    if not absent or not cluster.assignable_servers(Tier.RELIABLE):
+    if not absent or not cluster.roster.assignable_servers(Tier.RELIABLE):
         return cluster, ()
     owners = target_owners(cluster)
     cluster = replace(cluster, epoch=cluster.epoch + 1)
@@ -79,7 +78,8 @@ def hand_over_partitions(cluster: ClusterState) -> Result:
         moving, handover = _make_handover(cluster, partition, source, wanted or source, epoch)
         moved.append(moving)
         commands.append(handover)
-        if partition.new_backup is not None:  # the next owner knows nothing of it, and may choose another
+        # The next owner knows nothing of the copy under way, and pushes to the present backup.
+        if partition.new_backup is not None:
             commands.append(Forget(partition.new_backup, partition.number, cluster.epoch))
     if not moved:
         return cluster, ()
@@ -87,9 +87,7 @@ def hand_over_partitions(cluster: ClusterState) -> Result:
 
 
 def _handover_source(partition: Partition, target: str | None) -> str | None:
-    """Returns the machine that must hand it over for ``target`` to get it; None if it is on its way or
-    already there.
-    """
+    """Returns the machine that must hand it over to ``target``; None if it is there or on its way."""
     if partition.status is PartitionStatus.FROZEN:
         return partition.source
     if partition.status is PartitionStatus.SERVED and target not in (None, partition.owner):
@@ -101,7 +99,7 @@ def _make_handover(
     cluster: ClusterState, partition: Partition, source: str, target: str, epoch: int
 ) -> tuple[Partition, Handover]:
     # Stage 1 to 2: the reliable source already has everything, and becomes the backup without another copy.
-    stays = cluster.is_reliable(source) and not cluster.is_reliable(target)
+    stays = cluster.roster.is_reliable(source) and not cluster.roster.is_reliable(target)
     backup = source if stays else partition.backup
     moving = replace(
         partition,
@@ -112,16 +110,16 @@ def _make_handover(
         backup=backup,
         incoming_backup=None,
     )
-    follows = None if backup is None or cluster.is_reliable(target) else cluster.make_peer(backup)
+    follows = None if backup is None or cluster.roster.is_reliable(target) else cluster.make_peer(backup)
     handover = Handover(
         machine=source,
         partition=partition.number,
         target=target,
-        endpoint=cluster.server_endpoint(target),
+        endpoint=cluster.make_peer(target).endpoint,
         epoch=epoch,
         generation=cluster.generation,
         keep_backup=stays,
-        # A backup that was not pushed to lately lacks more than an end of life tells.
+        # A detached backup misses ranges, and an EndOfLife carries only what follows the last one.
         to_backup=target == backup != source and not partition.detached,
         backup=follows,
     )

@@ -1,7 +1,7 @@
-"""Gives each worker its orders: which shards are whose, where to read, what comes next.
+"""Gives each worker its orders: its shards, where to read and write, and which clock comes next.
 
-Orders are a value. They are sent when they differ from those sent last, so no handler has to remember whom to
-tell.
+Orders are a value. A worker gets new ones when they differ from those sent last, so no handler has to
+remember whom a change concerns.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from agileml.protocol.commands import Assign, Command, JoinedTraining
 
 
 def assign_shards(cluster: ClusterState) -> Result:
-    """Gives every shard to one live worker, in proportion to cores, without anybody having to wait for it.
+    """Gives every shard to one live worker, in proportion to cores.
 
     Between two clocks a shard goes from an owner that can go on to one that has it loaded. During a clock
-    only the shards of dead and drained workers change hands. Those of drained workers wait until nobody
-    drains any more, since until then the clock in hand cannot end anyway.
+    only the shards of dead and drained workers change hands.
     """
     shards, draining = list(cluster.shards), cluster.draining_owners()
-    turn = cluster.input_may_move and cluster.all_served
+    turn = cluster.plan.may_move and cluster.all_served
     if not turn and all(_can_go_on(cluster, shard.owner) or shard.owner in draining for shard in shards):
         return cluster, ()
     for number, target in enumerate(_target_owners(cluster, cluster.computing_machines())):
@@ -33,9 +32,12 @@ def assign_shards(cluster: ClusterState) -> Result:
         # It finishes its clock in hand with these shards; a second owner would only repeat its work.
         if owner in draining:
             continue
+        # A target that has not loaded the shard would make the whole clock wait for its input.
         if _can_go_on(cluster, owner):
             if turn and target is not None and _has_loaded(cluster, target, number):
                 shards[number] = shards[number].with_owner(target)
+        # What drained workers leave waits until the last of them has drained: the clock in hand cannot end
+        # before that anyway.
         elif draining and _is_ownerless(cluster, owner):
             shards[number] = shards[number].with_owner(None)
         else:
@@ -56,8 +58,10 @@ def _target_owners(cluster: ClusterState, workers: Iterable[MachineRecord]) -> t
 def _rank_claimants(
     cluster: ClusterState, number: int, loaded: Sequence[str], loading: Sequence[str]
 ) -> tuple[str, ...]:
-    """Ranks machines by their claim: the owner, those that have it loaded (the latest owner first), those
-    that load it, its previous owners.
+    """Ranks machines by their claim to a shard.
+
+    First its owner, then those that have it loaded (the latest owner first), those that load it, and its
+    previous owners.
     """
     shard = cluster.shards[number]
     has = sorted(loaded, key=lambda name: name not in shard.previous)  # stable: then as machines joined
@@ -79,7 +83,7 @@ def _machines_loading(cluster: ClusterState) -> list[list[str]]:
     """Returns the machines that wait to become members and are to load each shard."""
     loading: list[list[str]] = [[] for _ in cluster.shards]
     for machine in cluster.machines.values():
-        for number in cluster.preloads.get(machine.name, ()) if _is_coming(machine) else ():
+        for number in cluster.plan.preloads.get(machine.name, ()) if _is_coming(machine) else ():
             loading[number].append(machine.name)
     return loading
 
@@ -101,16 +105,13 @@ def _is_ownerless(cluster: ClusterState, name: str | None) -> bool:
 
 
 def plan_preloads(cluster: ClusterState) -> dict[str, tuple[int, ...]]:
-    """Returns what each worker should load although it does not own it, the most urgent first.
-
-    First come the shards that it will own as soon as it has loaded them and is a member. Then, on transient
-    machines, what reliable ones compute, for stage 3. On reliable machines follows their part of all the
-    input, for the end of every transient one: so the chain of a shard's owners always ends at one that has
-    it.
-    """
+    """Returns the shards that each worker should load ahead of owning them, the most urgent first."""
     able = [machine for machine in cluster.machines.values() if machine.can_compute or _is_coming(machine)]
     computing = {machine.tier for machine in cluster.computing_machines()}
     wanted: dict[str, dict[int, None]] = {machine.name: {} for machine in able}
+    # First what a worker will own as soon as it has loaded it and is a member. Then, on transient machines,
+    # what reliable ones compute, for stage 3. Last, on reliable machines, their part of all the input: when
+    # every transient machine is evicted, the notice is too short to load it.
     for tiers in (computing | {Tier.TRANSIENT}, {Tier.TRANSIENT}, {Tier.RELIABLE}):
         workers = [machine for machine in able if machine.tier in tiers]
         for number, owner in enumerate(_target_owners(cluster, workers)):
@@ -120,32 +121,31 @@ def plan_preloads(cluster: ClusterState) -> dict[str, tuple[int, ...]]:
 
 
 def _is_coming(machine: MachineRecord) -> bool:
-    """Whether it was announced, and may not be up yet."""
+    """Whether a machine was announced and waits to become a member. It may not be up yet."""
     return not machine.member and not machine.leaving
 
 
 def give_orders(cluster: ClusterState) -> Result:
-    """Tells each worker what changed for it. An idle worker is told once, and again when it is needed.
-
-    While partitions are on their way, only workers without orders or on leaving machines are told. The others
-    could do nothing before all have arrived, and are then told everything at once.
-    """
+    """Sends each worker the orders that changed for it. An idle worker gets them once, and when needed."""
     for_all = _common_orders(cluster)
-    anew = cluster.input_may_move and cluster.all_served
+    anew = cluster.plan.may_move and cluster.all_served
     strangers = {name for name, machine in cluster.machines.items() if _awaits_first_orders(machine)}
-    # Newcomers are told at once what to load. For the others a new plan counts only between clocks.
-    if anew or not strangers <= cluster.preloads.keys():
-        cluster = replace(cluster, preloads=plan_preloads(cluster))
+    # Newcomers learn at once what to load. For the others a new plan counts only between clocks.
+    preloads = cluster.plan.preloads
+    if anew or not strangers <= preloads.keys():
+        preloads = plan_preloads(cluster)
     shards: dict[str, list[int]] = {name: [] for name in cluster.machines}
     for number, shard in enumerate(cluster.shards):
         if shard.owner in shards:
             shards[shard.owner].append(number)
     commands: list[Command] = []
-    updated: dict[str, MachineRecord] = {}
+    updated: list[MachineRecord] = []
     for machine in cluster.machines.values():
         if machine.worker is None:
             continue
         last = machine.worker.orders
+        # While partitions are on their way, workers can do nothing until all have arrived, and then get all
+        # changes at once. Newcomers may load meanwhile, and a warned worker must drain while notice is left.
         if last is not None and not cluster.all_served and machine.leaving is last.drain:
             continue
         orders = replace(
@@ -154,28 +154,29 @@ def give_orders(cluster: ClusterState) -> Result:
             shards=tuple(shards[machine.name]),
             drain=machine.leaving,
             notice_s=machine.notice_s,
-            preload=cluster.preloads.get(machine.name, ()) if last is None or anew else last.preload,
+            preload=preloads.get(machine.name, ()) if last is None or anew else last.preload,
             delivered=tuple(_delivered_clocks(cluster, shards[machine.name])),
         )
         # Machines without changes keep their version, so a change for one costs the others no message.
         if not _has_changes(machine, last, orders):
             continue
-        commands.append(replace(orders, version=cluster.version + len(updated) + 1))
+        commands.append(replace(orders, version=cluster.plan.version + len(updated) + 1))
         if not machine.took_part:
             commands.append(JoinedTraining(machine.name))
-        updated[machine.name] = replace(
-            machine, took_part=True, worker=replace(machine.worker, orders=orders)
-        )
-    return replace(
-        cluster,
-        machines={**cluster.machines, **updated},
-        version=cluster.version + len(updated),
-        orders_given=cluster.orders_given or cluster.all_served,
-    ), tuple(commands)
+        updated.append(replace(machine, took_part=True, worker=replace(machine.worker, orders=orders)))
+    plan = replace(
+        cluster.plan,
+        preloads=preloads,
+        version=cluster.plan.version + len(updated),
+        orders_given=cluster.plan.orders_given or cluster.all_served,
+    )
+    return replace(cluster, roster=cluster.roster.with_machines(updated), plan=plan), tuple(commands)
 
 
 def _delivered_clocks(cluster: ClusterState, shards: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yields shards with what is known to be pushed of clocks that are not complete."""
+    """Yields each shard that is delivered beyond the completed clock, with its last delivered clock."""
+    # Without these a new owner would compute again what a drained worker has pushed. What was delivered in an
+    # earlier generation is undone, and has to be computed again.
     for number in shards:
         generation, clock = cluster.shards[number].delivered
         if generation == cluster.generation and clock > cluster.completed_clock:
@@ -187,7 +188,7 @@ def _awaits_first_orders(machine: MachineRecord) -> bool:
 
 
 def _common_orders(cluster: ClusterState) -> Assign:
-    """Returns what every worker is told alike. Versions are counted where orders are sent."""
+    """Returns the part of the orders that is the same for all workers. ``give_orders`` counts versions."""
     return Assign(
         machine="",
         generation=cluster.generation,
@@ -200,12 +201,12 @@ def _common_orders(cluster: ClusterState) -> Assign:
 
 
 def _has_changes(machine: MachineRecord, last: Assign | None, orders: Assign) -> bool:
-    """Whether ``orders`` say anything that the worker needs.
-
-    Progress is not: it knows its own clock. Nor is what others delivered, where it got none of their shards.
-    """
+    """Whether ``orders`` say anything that the worker needs to know."""
     if last is None:
         return not machine.leaving
+    # An idle worker needs no routes: it would get orders with every move of a partition, for nothing.
     if not orders.shards and (machine.leaving or not last.shards):
         return not machine.leaving and orders.preload != last.preload
+    # Progress is no change, as a worker knows its own clock. Nor is what previous owners delivered: that
+    # matters only with a new shard, which is a change by itself.
     return replace(last, clock=orders.clock, delivered=orders.delivered) != orders

@@ -75,7 +75,7 @@ def worked(job: Job, busy_s: dict[str, float], *, computing_s: float, clock_s: f
 
 
 def stage_of(job: Job) -> Stage:
-    return job.cluster.stage
+    return job.cluster.stages.current
 
 
 def automatic_job() -> Job:
@@ -94,7 +94,7 @@ def test_reports_move_the_job_through_the_stages_whatever_the_ratio_says() -> No
     # 4 partitions of 250 bytes are pushed each clock: 1 s of r0's link, by a fifth of which its worker lags.
     job.tell(ServerLoad("t1", 1, completions=2, exchanged=4000, pushed=500))
     worked(job, {"t1": 3.0, "t2": 3.0, "r0": 3.2}, computing_s=0.5, clock_s=4.5)
-    assert job.cluster.loads.straggling == pytest.approx(0.2)
+    assert job.cluster.stages.loads.straggling == pytest.approx(0.2)
     job.settle()
     assert stage_of(job) is Stage.TWO  # so little lag is less than a twentieth of the clock
 
@@ -114,7 +114,7 @@ def test_a_worker_that_lags_beside_a_backup_is_retired_and_called_back() -> None
     job.tell(ServerLoad("t1", 1, completions=4, exchanged=20_000, pushed=80))
     job.settle()
     assert stage_of(job) is Stage.THREE  # 0.4 s of computing more is not worth a change
-    assert job.cluster.loads.straggling == pytest.approx(1.0)
+    assert job.cluster.stages.loads.straggling == pytest.approx(1.0)
 
 
 def test_automatic_stages_need_to_know_what_a_link_carries() -> None:

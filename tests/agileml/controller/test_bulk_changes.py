@@ -61,8 +61,8 @@ def test_machines_that_join_within_a_clock_are_members_at_its_end_at_a_few_order
     """A first order each, one when they are members, and one where what they load next has changed."""
     job = four_machines(many)
     commands = join(job, many)
-    assert job.cluster.count_participants(TRANSIENT) == many
-    assert job.cluster.stage is Stage.TWO
+    assert job.cluster.roster.count_participants(TRANSIENT) == many
+    assert job.cluster.stages.current is Stage.TWO
     assert max(orders_each(commands).values()) <= 4
     assert len(only(Handover, commands)) <= len(job.cluster.partitions)
     assert {job.shards(machine) for machine in (*RELIABLE_NAMES, *names(many))} == {4}
@@ -75,7 +75,7 @@ def test_who_comes_in_the_middle_of_a_clock_changes_nothing_for_those_who_comput
         commands += job.tell(*arrivals(machine)) + job.settle()
     assert set(orders_each(commands)) == set(names(8))
     assert only(Handover, commands) == []
-    assert job.cluster.stage is Stage.ONE
+    assert job.cluster.stages.current is Stage.ONE
     assert {job.shards(machine) for machine in names(8)} == {0}
 
 

@@ -70,9 +70,7 @@ def test_other_rules_do_not_read_on(path: Path) -> None:
     """Before, they gave other messages the numbers of those that peers had confirmed."""
     written(path, (JOINED,))
     before = path.read_bytes()
-    with pytest.raises(
-        OtherRules, match=r"written by another version of agileml.*begins again from the newest"
-    ):
+    with pytest.raises(OtherRules, match=r"written by another version of agileml.*restarts from the newest"):
         ControllerJournal(path, "others")
     assert path.read_bytes() == before
 

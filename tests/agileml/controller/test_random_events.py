@@ -134,7 +134,7 @@ class Anything(RuleBasedStateMachine):
         assert cluster.phase is not TrainingPhase.FAILED
         if cluster.phase is TrainingPhase.TRAINING:
             assert cluster.all_served
-            assert cluster.reached_stage is cluster.stage
+            assert cluster.stages.reached is cluster.stages.current
         assert all(machine.safe for machine in cluster.machines.values() if machine.leaving)
 
 

@@ -57,8 +57,9 @@ def test_stale_words_change_nothing(event: Event) -> None:
     job = two_actives()
     before = job.cluster
     assert job.tell(event) == []
-    after = replace(job.cluster, story=(), departed=before.departed, has_news=before.has_news)
-    assert after == replace(before, story=())
+    roster = replace(job.cluster.roster, departed=before.roster.departed)
+    plan = replace(job.cluster.plan, has_news=before.plan.has_news)
+    assert replace(job.cluster, story=(), roster=roster, plan=plan) == replace(before, story=())
 
 
 def test_words_of_an_earlier_generation_count_for_nothing() -> None:

@@ -99,7 +99,7 @@ def test_transient_machines_load_what_reliable_ones_compute_before_stage_three()
     job.settle()
     before = owned(job, "r0")
     orders = only(Assign, [*job.tell(ServerReady("t3", 1, "at t3")), *job.settle()])
-    assert (job.cluster.stage, owned(job, "r0")) == (Stage.THREE, set())
+    assert (job.cluster.stages.current, owned(job, "r0")) == (Stage.THREE, set())
     given = {order.machine: set(order.shards) for order in orders}
     assert before <= set().union(*(given.get(name, set()) for name in ("t1", "t2", "t3")))
 

@@ -39,9 +39,8 @@ from agileml.protocol.messages import (
     Update,
     UpdatePart,
 )
-from agileml.protocol.telemetry import ObjectiveReport, ShardObjective
+from agileml.protocol.telemetry import Control, ObjectiveReport, ShardObjective
 from agileml.protocol.wire import (
-    Control,
     control_from_json,
     control_to_json,
     decode_messages,

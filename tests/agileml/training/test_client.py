@@ -20,7 +20,8 @@ from agileml.node.transport.reliable_link import Link
 from agileml.node.transport.sockets import Listener
 from agileml.protocol.commands import Failed
 from agileml.protocol.events import MachineJoined, MachineLost, Setup
-from agileml.protocol.wire import Control, decode_packet, encode_packet
+from agileml.protocol.telemetry import Control
+from agileml.protocol.wire import decode_packet, encode_packet
 
 TIMING = Timing(repeat_s=0.05, silence_s=0.1, lease_s=0.5, first_word_s=1.0)
 LIMIT_S = 60.0

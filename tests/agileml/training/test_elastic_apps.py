@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from agileml.apps import planted_classes, planted_topics
-from agileml.controller.stopping import ConvergenceCheck
 from agileml.job import EarlyStop, TrainingJob
 from agileml.protocol.events import Setup, Stage
-from agileml.protocol.telemetry import ObjectiveAt
+from agileml.protocol.telemetry import ConvergenceCheck, ObjectiveAt
 from tests.agileml.processes.real_jobs import QUICK, RunningJob
 
 pytestmark = pytest.mark.process

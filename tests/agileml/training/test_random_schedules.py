@@ -280,7 +280,7 @@ def _with_rule(right: Rule, wrong: Rule) -> Step:
 
 def keeps_waiting_who_is_needed(cluster: ClusterState) -> Result:
     """Admits machines only at the end of a clock, as if all could always wait for it."""
-    at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.input_may_move and cluster.all_served)
+    at_ease = cluster.phase is not TrainingPhase.TRAINING or (cluster.plan.may_move and cluster.all_served)
     return admission.admit_machines(cluster) if at_ease else (cluster, ())
 
 
@@ -292,7 +292,7 @@ def leaves_input_with_the_drained(cluster: ClusterState) -> Result:
 
 
 def gives_orders_between_clocks_only(cluster: ClusterState) -> Result:
-    return shard_assignment.give_orders(cluster) if cluster.input_may_move else (cluster, ())
+    return shard_assignment.give_orders(cluster) if cluster.plan.may_move else (cluster, ())
 
 
 def tells_routes_before_arrival(cluster: ClusterState) -> Result:
@@ -301,7 +301,7 @@ def tells_routes_before_arrival(cluster: ClusterState) -> Result:
         replace(
             partition,
             status=PartitionStatus.SERVED,
-            route=Route(partition.number, owner, cluster.server_endpoint(owner), partition.epoch),
+            route=Route(partition.number, owner, cluster.make_peer(owner).endpoint, partition.epoch),
         )
         if (owner := partition.owner) is not None and partition.status in ON_ITS_WAY
         else partition
