@@ -21,7 +21,8 @@ from spotctl.errors import LedgerError, SpotctlError, UsageError
 from spotctl.providers.base import live_instances
 from spotctl.providers.local import LeftMachines
 from spotctl.queue.lifecycle.journal import QueueFolder
-from spotctl.records.run import JobLocked, Run, RunStore, is_held
+from spotctl.records.locks import JobLocked, is_held
+from spotctl.records.run import Run, RunStore
 from spotctl.records.shared_inputs import CLAIM, InputStore, claim_of
 from spotctl.session.open import settings_of
 from spotctl.timesource import wall_clock

@@ -1,5 +1,4 @@
-"""Decides, as the control core: ``evolve`` folds what happened into a state, ``plan`` derives the next
-commands.
+"""Decides what a run does: ``evolve`` folds facts and commands into a state, ``plan`` derives new commands.
 
 Read ``entries.py`` (facts and commands), ``state.py`` (its parts: ``state_values.py``), ``evolve.py`` and
 ``step.py``, then ``drive.py``, the loop. ``run_spec.py`` holds what is fixed for a run; ``bidding.py``,

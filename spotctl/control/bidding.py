@@ -1,7 +1,7 @@
-"""Shows a run to BidBrain and asks the right strategy: from ``State`` to ``Decided``.
+"""Turns a run's state into BidBrain's observation, and its strategy's decision into ``Decided``.
 
-A job without a deadline is decided by its strategy alone; with a deadline, the same strategy is bound by it
-(``bidbrain.strategies.deadline_bound``). Pure: the same state always gives the same answer.
+Without a deadline the job's strategy decides alone. With one, the deadline binds that strategy
+(``bidbrain.strategies.deadline_bound``). Pure: the same state always gives the same decision.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
 
 UNFORESEEN_S: Final = 4 * HOUR_S
-"""How long a program is assumed to run if its job file does not say."""
+"""Seconds that a program is assumed to run if its job file does not say."""
 
 
 def decide_acquisition(state: State) -> e.Decided:
-    """Decides what to acquire, or give up, now."""
+    """Decides what to acquire, or to terminate, now."""
     seen, pledged = build_observation(state), deadline_pledge(state)
     if pledged is None:
         return e.Decided(state.now, build_strategy(state).decide(seen))
@@ -47,12 +47,11 @@ def decide_acquisition(state: State) -> e.Decided:
 
 
 def _limit_to_reserved_room(state: State, decision: Decision) -> Decision:
-    """Caps an order at the room on demand that the queue set aside; leaving machines take it up until
-    gone.
-    """
+    """Caps an on-demand order at the machines that the queue reserved for the job."""
     rents = decision.action is Action.ACQUIRE and decision.bid is None
     if state.terms.queued is None or not rents:
         return decision
+    # Leaving machines take up reserved room until they are gone, or the queue's quota would be exceeded.
     room = state.terms.limits.max_instances - state.rented_count
     if decision.count <= room:
         return decision
@@ -64,11 +63,14 @@ def _limit_to_reserved_room(state: State, decision: Decision) -> Decision:
 
 def decide_renewal(state: State, holding: str) -> e.Decided:
     """Decides whether to keep an allocation, whose hour is about to end, for another hour."""
-    return e.Decided(state.now, _renewal_decision(state, holding))
+    seen, pledged = build_observation(state), deadline_pledge(state)
+    if pledged is None:
+        return e.Decided(state.now, build_strategy(state).renew_or_terminate(seen, holding))
+    return e.Decided(state.now, _deadline_strategy(state).renew_or_terminate(seen, pledged, holding))
 
 
 def decide_return(state: State, holding: Holding) -> e.Decided:
-    """Gives an allocation back, because another job received the lease of its machines."""
+    """Decides to return an allocation, because the queue took its lease back or made it smaller."""
     why = (
         "Its lease is over." if state.share.lease is None else "Its lease is of other machines now, or fewer."
     )
@@ -88,7 +90,7 @@ def decide_return(state: State, holding: Holding) -> e.Decided:
 
 
 def build_observation(state: State) -> Observation:
-    """Returns what BidBrain sees: nothing later than ``state.now``, and for a queue's job its lease alone."""
+    """Returns what BidBrain sees: nothing later than ``state.now``, and in a queue only leased markets."""
     seen = observe_whole_market(state)
     if state.terms.queued is None:
         return seen
@@ -96,13 +98,17 @@ def build_observation(state: State) -> Observation:
 
 
 def observe_whole_market(state: State) -> Observation:
-    """Returns the whole market as the job sees it, whatever it may hold of it."""
-    terms, queued = state.terms, state.terms.queued
-    offers, speeds, surely = [], state.machine_speeds(), state.guaranteed_speeds()
+    """Returns the observation of all the job's markets, whatever a lease allows."""
+    terms, queued, trusted = state.terms, state.terms.queued, state.trusted_measurements
+    offers, speeds = [], state.machine_speeds()
+    # A promise counts on the cautious estimate of each speed.
+    surely = speeds if trusted is None else trusted.safe_speeds()
+    spot = (a for a in state.allocations.values() if not a.on_demand)
+    resting = {a.market for a in spot if a.rests_until is not None and state.now < a.rests_until}
     for tradable in terms.spot:
         price = state.history.price(tradable.market, state.now)
         if price is not None:
-            free = not state.refused_lately(tradable.market)
+            free = tradable.market not in resting
             rents = queued is None or not queued.promised or tradable.market in queued.rents
             kind = tradable.market.instance_type
             offers.append(
@@ -125,19 +131,12 @@ def observe_whole_market(state: State) -> Observation:
 
 
 def _current_scaling(state: State, fastest: float) -> ScalingModel:
-    """Returns the scaling as configured or measured.
-
-    With a program that keeps nothing an eviction costs on average half of its total time; if that cannot be
-    foreseen, half of ``UNFORESEEN_S``.
-    """
-    terms = state.terms
-    found = (
-        terms.work.scaling
-        if state.trusted_measurements is None
-        else state.trusted_measurements.fit_scaling(terms.work.scaling)
-    )
+    """Returns the scaling, configured or measured. ``fastest``: core-seconds per second of one machine."""
+    terms, trusted = state.terms, state.trusted_measurements
+    found = terms.work.scaling if trusted is None else trusted.fit_scaling(terms.work.scaling)
     if not state.keeps_nothing:
         return found
+    # An eviction at a random moment costs a program without checkpoints half of its running time.
     whole_s = float(UNFORESEEN_S)
     if terms.work.stop.clocks is not None:
         whole_s = terms.work.stop.clocks * terms.work.core_seconds_per_clock / fastest
@@ -145,7 +144,7 @@ def _current_scaling(state: State, fastest: float) -> ScalingModel:
 
 
 def deadline_pledge(state: State) -> Pledge | None:
-    """Returns what the job promised; None without a deadline, or where the amount of work is unknown."""
+    """Returns the job's deadline and budget as a pledge; None without a deadline or a known end."""
     terms = state.terms
     if terms.objective.deadline_s is None or terms.work.stop.clocks is None:
         return None
@@ -166,29 +165,23 @@ def deadline_pledge(state: State) -> Pledge | None:
 
 
 def _unsaved_work(terms: RunSpec) -> float:
-    """Returns, in core-seconds, what is lost at worst with a machine, on top of work since the last
-    checkpoint.
-
-    A program counts whole steps, so the current step is lost with its machine. A program that ignores
-    warnings also loses what it did since its newest checkpoint, which it writes after the first step past the
-    interval.
-    """
+    """Returns the core-seconds lost at worst with a machine, on top of lambda."""
     if not terms.engine.relies_on_checkpoints:
         return 0.0
     step = terms.work.core_seconds_per_clock
     if terms.recovery.keeps_nothing and terms.work.stop.clocks is not None:
         return step * terms.work.stop.clocks
+    # A program counts whole steps: the current one is lost even where a warning saves the others.
     if terms.recovery.saves_on_warning:
         return step
+    # It writes a checkpoint after the first step past the interval, hence a second step.
     fastest = max(tradable.nu for tradable in terms.spot)
     return 2 * step + terms.checkpointing.interval_s * fastest
 
 
 def restart_of(terms: RunSpec) -> Restart | None:
-    """Returns how the job begins again without its reliable machines; None where these stay on demand.
-
-    They do where it stores no checkpoints, or where a deadline or a queue's room for it rests on them.
-    """
+    """Returns how the job restarts after losing its reliable machines; None where they must be on demand."""
+    # Without checkpoints their loss ends the job; a deadline, or a queue's reservation, relies on them.
     keeps = terms.recovery.keeps
     if keeps is None or terms.objective.deadline_s is not None or terms.queued is not None:
         return None
@@ -196,9 +189,7 @@ def restart_of(terms: RunSpec) -> Restart | None:
 
 
 def may_be_on_spot(terms: RunSpec) -> bool:
-    """Tells whether reliable machines may run on spot: the strategy says where, and the job can begin
-    again.
-    """
+    """Tells whether reliable machines may run on spot: the job can restart, and its strategy places them."""
     return restart_of(terms) is not None and isinstance(LIVE[_strategy_name(terms)](1.0), PlacingStrategy)
 
 
@@ -207,11 +198,11 @@ _NOTHING: Final = Usd(0.0)
 
 @dataclass(frozen=True, slots=True)
 class ReliablePlacement:
-    """Says where to get reliable machines, and what that is expected to cost."""
+    """Says in which market to acquire reliable machines, and at what expected cost."""
 
     market: Market
     price: UsdPerHour
-    """Of one machine, now; dollars per hour."""
+    """Dollars per hour of one machine, now."""
     bid: UsdPerHour | None = None
     """None: on demand."""
     losses_per_hour: float = 0.0
@@ -220,15 +211,12 @@ class ReliablePlacement:
 
     @property
     def per_hour(self) -> float:
-        """Returns dollars per hour for one, expected losses included."""
+        """Returns dollars per hour of one machine, expected losses included."""
         return self.price + self.losses_per_hour * self.loss
 
 
 def place_reliable(state: State) -> ReliablePlacement | None:
-    """Returns where to get the missing reliable machines now.
-
-    None: spot is worth waiting for, and no market has a machine now.
-    """
+    """Returns where to acquire missing reliable machines; None: waiting for a spot market costs less."""
     terms = state.terms
     on_demand = ReliablePlacement(terms.reliable.market, terms.reliable.on_demand)
     restart, wanted = restart_of(terms), LIVE[_strategy_name(terms)](_most_cores(state))
@@ -258,32 +246,24 @@ def deadline_promise(state: State) -> Promise | None:
 
 
 def still_in_time(state: State, clock: int) -> bool | None:
-    """Tells whether deadline and budget can still be kept if the job begins again after ``clock``, now.
+    """Tells whether deadline and budget can still be kept if the job restarts after ``clock`` now.
 
-    It may count on machines on demand alone, as soon as the reliable ones are there. None: nothing is
-    promised.
+    None: it has promised none.
     """
+    # The promise counts on on-demand machines alone, from when the reliable ones are running.
     back = structs.replace(state, training=structs.replace(state.training, clock=clock))
     pledged, left = deadline_pledge(back), back.work_left
     if pledged is None or left is None:
         return None
     begins = seconds_after(back.now, Seconds(pledged.start_s + back.terms.work.scaling.sigma_s))
-    in_time = begins < pledged.deadline
-    return (
-        in_time
-        and check_promise(build_observation(back), replace(pledged, start=begins, work=left)).is_feasible
-    )
-
-
-def _renewal_decision(state: State, holding: str) -> Decision:
-    seen, pledged = build_observation(state), deadline_pledge(state)
-    if pledged is None:
-        return build_strategy(state).renew_or_terminate(seen, holding)
-    return _deadline_strategy(state).renew_or_terminate(seen, pledged, holding)
+    if begins >= pledged.deadline:
+        return False
+    rest = replace(pledged, start=begins, work=left)
+    return check_promise(build_observation(back), rest).is_feasible
 
 
 def build_strategy(state: State) -> LiveStrategy:
-    """Returns the job's strategy; without reliable machines, nothing computes beside what it buys."""
+    """Returns the job's strategy, adapted to a job without reliable machines and to a queue's lease."""
     wanted = LIVE[_strategy_name(state.terms)](_most_cores(state))
     alone = wanted if state.terms.reliable_count else WithoutReliableTier(wanted)
     if state.terms.queued is None:
@@ -300,20 +280,15 @@ def _deadline_strategy(state: State) -> DeadlineBound:
 
 
 def _strategy_name(terms: RunSpec) -> str:
-    """Returns the name of the job's strategy. Within a queue's leases the default is Proteus.
-
-    An exchange takes room for both machines for a minute, but a queue grants no machine that another job
-    may still hold.
-    """
-    return (
-        "proteus"
-        if terms.queued is not None and terms.objective.strategy == DEFAULT
-        else terms.objective.strategy
-    )
+    # The default strategy exchanges machines, which needs room for the old and the new one for a minute. A
+    # queue has no such room: it grants no machine that another job may still hold.
+    if terms.queued is not None and terms.objective.strategy == DEFAULT:
+        return "proteus"
+    return terms.objective.strategy
 
 
 def _most_cores(state: State) -> float:
-    """Returns the cores of the job's most machines, in the type that is cheapest on demand."""
+    """Returns the cores of as many machines as the job may hold, of the type that is cheapest on demand."""
     terms = state.terms
     cheapest = min(terms.spot, key=lambda tradable: tradable.on_demand / tradable.nu)
     return float(terms.limits.max_instances * cheapest.nu)

@@ -1,6 +1,6 @@
-"""Computes what the run owes so far: settles every instance by the rules of its market, exactly.
+"""Computes what a run owes so far: settles every instance by the rules of its market, to the micro-dollar.
 
-Since it depends on the state alone, the running job, its budget and the final bill add up the same rows.
+It depends on the state alone, so the live view, the budget and the final bill add up the same rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING: Final = MicroUsd(0)
 
 @dataclass(frozen=True, slots=True)
 class InstanceBill:
-    """Lists one instance's charges, an hour each."""
+    """Lists one instance's charges, one for each hour."""
 
     instance: Instance
     market: Market
@@ -30,7 +30,7 @@ class InstanceBill:
 
     @property
     def amount(self) -> MicroUsd:
-        """Returns what is owed, net of refunds."""
+        """Returns the amount owed, net of refunds."""
         return MicroUsd(sum(charge.amount for charge in self.charges))
 
     @property
@@ -40,15 +40,13 @@ class InstanceBill:
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """Splits the cost: ``spot`` is net of ``refunded``; ``total`` = spot + on-demand + egress (decision
-    20).
-    """
+    """Splits the cost. ``spot`` is net of ``refunded``; ``total`` includes egress (decision 20)."""
 
     spot: MicroUsd
     on_demand: MicroUsd
     refunded: MicroUsd
     egress: MicroUsd = NOTHING
-    """For checkpoints that left a region."""
+    """Owed for checkpoints that left a region."""
 
     @property
     def total(self) -> MicroUsd:
@@ -84,16 +82,14 @@ def _sum_bills(state: State, owed: Iterable[InstanceBill]) -> CostBreakdown:
 
 
 def certain_cost(state: State) -> MicroUsd:
-    """Returns what is certainly owed: ``cost_so_far``, less the hours that announced evictions make free.
-
-    A budget must not end a job over an hour that nobody will charge.
-    """
+    """Returns the total of ``cost_so_far``, less the hours that announced evictions will make free."""
+    # Budgets are held against this: an hour that will be refunded must not end a job.
     free, owed = 0, tuple(instance_bills(state))
     if state.terms.rules.refund is Refund.EVICTED_HOUR:
         for bill in owed:
             ends_at = bill.instance.ends_at
             if bill.instance.is_live and bill.instance.warned_at is not None and ends_at is not None:
-                # The hour in which the machine will end is free, whichever hour it is in now.
+                # The refund is for the hour in which the machine will end, which may be the next one.
                 free += sum(c.amount for c in bill.charges if c.start <= ends_at < c.start + HOUR_S)
     return MicroUsd(_sum_bills(state, owed).total - free)
 

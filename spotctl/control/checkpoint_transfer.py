@@ -1,4 +1,4 @@
-"""Shows decisions what a job would carry to another region: its newest checkpoint, and tariffs."""
+"""Computes what a job would move to another region: its newest checkpoint, and the egress it costs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from spotctl.control.state import State
 
 @lru_cache(maxsize=16)
 def egress_prices(luggage: MovableCheckpoint) -> EgressPrices:
-    """Returns the tariffs as prices by border."""
+    """Returns the egress prices of ``luggage``, by the border that is crossed."""
     return EgressPrices({(tariff.cloud, tariff.to): tariff.usd_gb for tariff in luggage.tariffs})
 
 
 def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
-    """Returns the checkpoint to move and its prices; None where the job stays within one region."""
+    """Returns the newest checkpoint and its egress prices; None where the job stays within one region."""
     luggage = state.terms.recovery.luggage
     if luggage is None:
         return None
@@ -35,22 +35,23 @@ def checkpoint_to_move(state: State) -> CarriedCheckpoint | None:
 
 
 def highest_transfer_cost(terms: RunSpec) -> MicroUsd:
-    """Returns the most that moving the job file's checkpoint costs, between any two of the job's markets."""
-    luggage, found = terms.recovery.luggage, [0]
-    if luggage is not None:
-        # Egress depends on regions alone: one market of each, as pairs of a thousand markets take seconds.
-        regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()
-        prices = {
-            egress_prices(luggage).find_price(here, there)
-            for here in regions
-            for there in regions
-            if leaves_region(here, there)
-        }
-        found += [egress_owed(luggage.size_bytes, price) for price in prices]
-    return MicroUsd(max(found))
+    """Returns the highest egress that one move of the checkpoint may cost, between the job's markets."""
+    luggage = terms.recovery.luggage
+    if luggage is None:
+        return MicroUsd(0)
+    # Egress depends on regions alone: pairs of a thousand markets would take seconds.
+    regions = {(t.market.cloud, t.market.region): t.market for t in terms.spot}.values()
+    prices = {
+        egress_prices(luggage).find_price(here, there)
+        for here in regions
+        for there in regions
+        if leaves_region(here, there)
+    }
+    return max((egress_owed(luggage.size_bytes, price) for price in prices), default=MicroUsd(0))
 
 
 def _checkpoint_market(state: State) -> Market | None:
-    """Returns where its machine is, since a leaving machine writes a checkpoint; else where the newest is."""
+    """Returns the market of the newest checkpoint; None before the first."""
+    # A leaving machine writes one, so the next checkpoint will be where the job computes now.
     here = [state.allocations[i.allocation].market for i in state.live_instances() if i.joined and not i.safe]
     return here[-1] if here else state.programs.checkpoint_at

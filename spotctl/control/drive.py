@@ -1,7 +1,7 @@
-"""Runs the loop: record and fold a fact, record and fold what follows from it, then execute that.
+"""Runs the loop: records and folds a fact, records and folds the commands that follow, then executes them.
 
-Nothing is executed before it is durable. If a crash comes between recording and executing,
-``unexecuted_commands`` finds what is left to do when the run is resumed.
+Nothing is executed before it is durable. After a crash between recording and executing,
+``unexecuted_commands`` finds what is left to do.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class World(Protocol):
     """Supplies facts and executes commands."""
 
     def next_fact(self) -> e.Fact:
-        """Waits for the next fact, as long as it takes. By now the one before is recorded."""
+        """Waits for the next fact, however long it takes. By now the fact before is on record."""
         ...
 
     def execute(self, command: e.Command) -> None:
-        """Carries out a durable command. An expected refusal becomes a fact; only bugs raise."""
+        """Carries out a command that is durable. Expected refusals become facts; only bugs raise."""
         ...
 
 
 class EntrySink(Protocol):
-    """Receives entries: a ledger, or nothing in a world whose history nobody needs."""
+    """Receives entries. A ledger keeps them; a backtest, whose history nobody needs, drops them."""
 
     def append(self, entry: e.Entry) -> int: ...
 
@@ -43,7 +43,7 @@ class EntrySink(Protocol):
 
 
 class EntryObserver(Protocol):
-    """Watches a run: the live view, the JSON lines, a test."""
+    """Watches a run, as the live view and the JSON lines do."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         """Receives each entry; ``state`` is the fold up to and including it."""
@@ -51,13 +51,13 @@ class EntryObserver(Protocol):
 
 
 def drive(state: State, world: World, ledger: EntrySink, observer: EntryObserver) -> State:
-    """Runs until the job is closed; returns the final state."""
+    """Drives the run until it is closed; returns its final state."""
     while state.phase is not Phase.CLOSED:
         state, commands = process_fact(state, world.next_fact(), ledger, observer)
-        # The commands are on disk by now, so a crash from here on repeats them at most.
+        # The commands are on disk by now: after a crash here they may run twice, but never not at all.
         for command in commands:
             world.execute(command)
-    # Prices and wake-ups that led to no command are still uncommitted.
+    # The last prices and wake-ups, if they led to no command, are still uncommitted.
     ledger.commit()
     return state
 
@@ -65,14 +65,13 @@ def drive(state: State, world: World, ledger: EntrySink, observer: EntryObserver
 def process_fact(
     state: State, fact: e.Fact, ledger: EntrySink, observer: EntryObserver
 ) -> tuple[State, tuple[e.Command, ...]]:
-    """Records and folds a fact and what follows from it; returns the new state and the commands to
-    execute.
-    """
+    """Records and folds a fact and the commands that follow from it. Returns the state and those commands."""
     state = _append_entry(state, fact, ledger, observer)
     commands = plan_after(fact, state)
     for command in commands:
         state = _append_entry(state, command, ledger, observer)
-    if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):  # those two can be derived again
+    # A commit waits for the disk, and prices are most of all facts. A lost price or wake-up comes again.
+    if commands or not isinstance(fact, (e.PriceChanged, e.Woke)):
         ledger.commit()
     return state, commands
 
@@ -92,9 +91,7 @@ def start_run(
     capacity: Observations = UNWATCHED,
     crossings: PriceCrossing | None = None,
 ) -> State:
-    """Opens a ledger with the spec of its run. See ``evolve.initial_state`` for what the state is made
-    from.
-    """
+    """Records the first entry of a run, and returns the state that ``evolve.initial_state`` makes of it."""
     ledger.append(terms_entry)
     ledger.commit()
     state = initial_state(terms_entry, history, capacity, crossings)
@@ -105,9 +102,10 @@ def start_run(
 def fold_entries(
     entries: Sequence[e.Entry], history: PriceHistory, capacity: Observations = UNWATCHED
 ) -> State:
-    """Returns the state that a ledger stands for.
+    """Returns the state after a ledger's ``entries``.
 
-    Without what was known before the start (empty histories) only the estimates of evictions differ.
+    ``history`` and ``capacity``: prices and machine lifetimes from before the start. Only the estimates of
+    evictions depend on them. Raises ValueError where ``entries`` do not begin with JobStarted.
     """
     first = entries[0]
     if not isinstance(first, e.JobStarted):
@@ -116,11 +114,11 @@ def fold_entries(
 
 
 def unexecuted_commands(entries: Sequence[e.Entry], state: State) -> tuple[e.Command, ...]:
-    """Returns recorded commands that the world may not have heard of.
+    """Returns recorded commands that a crash may have kept from the world.
 
-    These are requests without an answer, and releases of instances that have not ended. Executing them again
-    is harmless (see the provider's contract).
+    These are requests without an answer, and releases of instances that still live.
     """
+    # Whether they were executed is unknown. The provider's contract makes it harmless to repeat them.
     pending: list[e.Command] = []
     for entry in entries:
         if isinstance(entry, e.Acquire):

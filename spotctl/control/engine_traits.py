@@ -1,4 +1,7 @@
-"""Describes how engines differ, for code that must not know any of them."""
+"""Describes how engines differ, for code that must not know any of them.
+
+Apart from ``run_spec.py``, because reading a job file needs the traits and none of the decision code.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,20 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class EngineTraits:
-    """Describes an engine to the core, reports and views; ``spotctl.engines`` has the engines themselves.
-
-    ``gang_size``: how many machines work on the job at once; None: as many as it may hold.
-    """
+    """Describes an engine to the core, reports and views; ``spotctl.engines`` has the engines themselves."""
 
     kind: str
     """Its name in job files and reports."""
     unit: str
-    """Progress is counted in these: "clock", "step"."""
+    """The unit of its progress: "clock", "step"."""
     artifact: str
-    """A run leaves one of these behind: "model", "checkpoint"."""
+    """What a run leaves behind: "model", "checkpoint"."""
     gang_size: int | None = None
+    """How many machines work on the job at once; None: as many as it may hold."""
     relies_on_checkpoints: bool = False
-    """An evicted machine's work survives in checkpoints alone; otherwise reliable machines keep it."""
+    """Whether work survives an eviction in checkpoints alone; otherwise reliable machines keep it."""
     has_trial: bool = False
-    """A short trial can measure how much work a unit is."""
+    """Whether a short trial can measure how much work a unit is."""
 
 
 ELASTIC_TRAINING: Final = EngineTraits("agileml", "clock", "model", has_trial=True)

@@ -1,9 +1,9 @@
-"""Defines the entries of the ledger: facts (what happened) and commands (what was asked for).
+"""Defines the entries of the ledger: facts (what happened) and commands (what should happen).
 
-Rule 1: a recorded command is a fact. It is folded the moment it is made, so nothing is asked for
-twice, and a crash between recording and executing leaves evidence.
-Rule 2: every entry carries the nominal time ``at``. In the local world nominal time is sped up; no
-entry holds a duration that was measured in real seconds, except ``Stalled``, which no decision reads.
+Rule 1: a recorded command is a fact. It is folded the moment it is made, so nothing is requested twice, and a
+crash between recording and executing leaves evidence.
+Rule 2: every entry carries the nominal time ``at``, which passes faster than real time in a local run. Only
+``Stalled`` holds real seconds, and no decision reads them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from spotctl.control.run_spec import RunSpec
 
 
 class UserRequest(StrEnum):
-    """Names what a user may ask of a running job."""
+    """Names the requests that a user may make about a running job."""
 
     CANCEL = "cancel"
-    """End gracefully: the model is saved, the machines are released."""
+    """End gracefully: save the model, then release the machines."""
     DOWN = "down"
-    """Take the machines away now."""
+    """Release the machines now."""
 
 
 class RunOutcome(StrEnum):
@@ -40,7 +40,7 @@ class RunOutcome(StrEnum):
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds what every entry has. A record with other fields than an entry's own is not read as one."""
+    """Holds what every entry has. Unknown fields in a record are an error, not ignored."""
 
     at: Instant
 
@@ -58,47 +58,47 @@ class PriceChanged(_Entry, frozen=True):
 
 
 class Woke(_Entry, frozen=True):
-    """The moment came that the newest ``WakeAt`` named."""
+    """The moment of the newest ``WakeAt`` has come."""
 
 
 class Granted(_Entry, frozen=True):
-    """The provider accepted the allocation; its instances exist from now on, but do not run yet."""
+    """The provider granted the allocation: its instances exist from now on, but do not run yet."""
 
     allocation: str
     instances: tuple[str, ...]
 
 
 class Refused(_Entry, frozen=True):
-    """The provider gives nothing for this request; the next decision may ask another market."""
+    """The provider refused the allocation; the next decision may choose another market."""
 
     allocation: str
     error: str
-    """Name of the provider error, which says what to do (see spotctl.errors)."""
+    """Class name of the provider's error, from ``spotctl.errors``."""
     detail: str
 
 
 class InstancesRunning(_Entry, frozen=True):
-    """Billing starts."""
+    """These instances run: their billing starts."""
 
     instances: tuple[str, ...]
 
 
 class EvictionWarned(_Entry, frozen=True):
-    """The provider will take these instances at ``ends_at``; it never takes that back."""
+    """The provider will take these instances at ``ends_at``; a warning is never withdrawn."""
 
     instances: tuple[str, ...]
     ends_at: Instant
 
 
 class EvictionNoticed(_Entry, frozen=True):
-    """The instance itself heard that it is taken at ``ends_at``, before or beside its provider's own word."""
+    """The instance itself reports that it will be taken at ``ends_at``; its provider may report the same."""
 
     instance: str
     ends_at: Instant
 
 
 class InstancesEnded(_Entry, frozen=True):
-    """Billing ends."""
+    """These instances are gone: their billing ends."""
 
     instances: tuple[str, ...]
     end: EndReason
@@ -111,13 +111,13 @@ class MachineJoined(_Entry, frozen=True):
 
 
 class MachineGivenUp(_Entry, frozen=True):
-    """The training gave the instance up, though nobody reported its end: it hangs, or cannot run the job."""
+    """Training gave the instance up while it still lives: it hangs, or cannot run the job."""
 
     instance: str
 
 
 class ControllerSilent(_Entry, frozen=True):
-    """The training's controller has gone silent, and so has ``instance``, which runs it."""
+    """The controller of training is silent, and so is ``instance``, which runs it."""
 
     instance: str
 
@@ -143,7 +143,7 @@ class ProgramBegan(_Entry, frozen=True):
 
 
 class CheckpointStored(_Entry, frozen=True):
-    """``instance`` wrote the newest checkpoint; recorded when its machine or its size has changed."""
+    """``instance`` wrote the newest checkpoint; recorded only when instance or size change."""
 
     instance: str
     clock: int
@@ -151,7 +151,7 @@ class CheckpointStored(_Entry, frozen=True):
 
 
 class CheckpointFetched(_Entry, frozen=True):
-    """``instance`` fetched the checkpoint that ``stored_by`` wrote; egress is owed if it left a region."""
+    """``instance`` fetched the checkpoint that ``stored_by`` wrote; out of a region this costs egress."""
 
     instance: str
     stored_by: str
@@ -160,24 +160,23 @@ class CheckpointFetched(_Entry, frozen=True):
 
 
 class Checkpointed(_Entry, frozen=True):
-    """``folder`` holds the whole state at ``clock``: a later run can go on from there."""
+    """``folder`` holds the whole state at ``clock``: a later run can resume from it."""
 
     clock: int
     folder: str
 
 
 class CheckpointFailed(_Entry, frozen=True):
-    """Storing the state at ``clock`` failed, or removing those of a finished job. Training goes on."""
+    """The state at ``clock`` could not be stored, or a finished job's checkpoints could not be removed."""
 
     clock: int
     why: str
 
 
 class TrainingResumed(_Entry, frozen=True):
-    """Training continues after ``clock``, from the checkpoint in ``folder``.
+    """Training continues after ``clock``, from a checkpoint of an earlier run or, in a restart, of this one.
 
-    An earlier run left it or, where training begins again, this run wrote it. Before its first checkpoint it
-    begins again with nothing (``folder`` empty).
+    ``folder``: where the checkpoint is; empty if training restarts before its first one, from nothing.
     """
 
     clock: int
@@ -185,7 +184,7 @@ class TrainingResumed(_Entry, frozen=True):
 
 
 class ObjectiveReported(_Entry, frozen=True):
-    """The application reported its objective after ``clock``, in the unit of its metric."""
+    """The application's objective after ``clock``, in the unit of its metric."""
 
     clock: int
     value: float
@@ -196,7 +195,7 @@ class StageEntered(_Entry, frozen=True):
 
 
 class RolledBack(_Entry, frozen=True):
-    """Training went back to clock ``to``; ``redone`` completed clocks are computed again."""
+    """Training went back to clock ``to``; it repeats ``redone`` completed clocks."""
 
     to: int
     redone: int
@@ -212,11 +211,10 @@ class TrainingFailed(_Entry, frozen=True):
 
 
 class ControllerDown(_Entry, frozen=True):
-    """spotctl was down from ``at`` to ``until``: nothing that happened between was acted upon.
+    """spotctl was down from ``at`` to ``until``: it reacted to nothing that happened in between.
 
-    ``over_at``: when the training finished meanwhile, if it did and that shows; spotctl hears of it
-    afterwards. ``lapsed_at``: when machines ended themselves because nothing had driven them for a lease, if
-    they did.
+    ``over_at``: when training finished meanwhile; None where it did not, or nothing shows when.
+    ``lapsed_at``: when machines ended themselves after a lease without spotctl; None where none did.
     """
 
     until: Instant
@@ -229,9 +227,9 @@ class Asked(_Entry, frozen=True):
 
 
 class Leased(_Entry, frozen=True):
-    """The queue that runs the job gave it a lease, or took it back (None).
+    """The queue that runs the job granted it a lease, or took it back (None).
 
-    ``allowance``: the most that it may spend, past spending included; None: no budget is counted.
+    ``allowance``: the most that it may spend, including what it has spent; None: no budget limits it.
     """
 
     lease: Lease | None
@@ -239,7 +237,7 @@ class Leased(_Entry, frozen=True):
 
 
 class Stalled(_Entry, frozen=True):
-    """Nominal time stood still for a due real effect. ``done``: the effect came before its floor ran out."""
+    """Nominal time waited for a real effect. ``done``: the effect came before its floor ran out."""
 
     effect: str
     real_s: float
@@ -282,18 +280,18 @@ Fact: TypeAlias = (
 
 
 class Decided(_Entry, frozen=True):
-    """BidBrain decided, and this is what it weighed. The effects follow as commands of their own."""
+    """Records a decision of BidBrain and the candidates behind it; its effects are commands of their own."""
 
     decision: Decision
     spot_up: bool | None = None
-    """Whether spot machines could be had, where a deadline strategy observed that."""
+    """Whether spot machines were available; None unless a deadline strategy observed that."""
 
 
 class Acquire(_Entry, frozen=True):
-    """Asks the provider for instances. ``allocation`` is the idempotency token; ``bid`` None is on-demand.
+    """Requests instances from the provider. ``allocation``: the idempotency token. ``bid`` None: on demand.
 
-    ``reliable``: they are the tier that holds the model and is never given up. Other machines on demand
-    only compute, and go when a decision says so.
+    ``reliable``: they belong to the tier that holds the model and is never given up. Other on-demand machines
+    only compute, until a decision ends them.
     """
 
     allocation: str
@@ -309,47 +307,47 @@ class Release(_Entry, frozen=True):
 
 
 class TellJoin(_Entry, frozen=True):
-    """Tells the training: these machines are yours from now on."""
+    """Tells training that these machines have joined it."""
 
     instances: tuple[str, ...]
     reliable: bool
     cores: int
     market: Market | None = None
-    """Where they are; a training that stores everything within one place need not know."""
+    """Where they are; only needed by training whose checkpoints may leave a region."""
 
 
 class TellWarning(_Entry, frozen=True):
-    """Tells the training: these machines go at ``ends_at``; make them safe to kill."""
+    """Tells training that these machines go at ``ends_at``: it should make them safe to kill."""
 
     instances: tuple[str, ...]
     ends_at: Instant
 
 
 class TellLost(_Entry, frozen=True):
-    """Tells the training: these machines went without having been safe to kill."""
+    """Tells training that these machines are gone and were not safe to kill."""
 
     instances: tuple[str, ...]
 
 
 class TellReleased(_Entry, frozen=True):
-    """Tells the training: these machines went after they were safe to kill."""
+    """Tells training that these machines are gone, after they were safe to kill."""
 
     instances: tuple[str, ...]
 
 
 class TellStop(_Entry, frozen=True):
-    """Tells the training: save the model and stop."""
+    """Tells training to save the model and stop."""
 
 
 class StopGivenUp(_Entry, frozen=True):
-    """The controller stops waiting for a training that should have ended by now, for reasons unknown."""
+    """Stops waiting for training that should have ended by now, for reasons unknown."""
 
 
 class TellRestart(_Entry, frozen=True):
-    """Tells the training: all your machines are gone; begin again from the newest whole checkpoint.
+    """Tells training that all its machines are gone, and to restart from the newest whole checkpoint.
 
     ``number`` counts these commands, this one included. ``in_time``: whether deadline and budget
-    can still be kept; None where nothing is promised.
+    can still be kept; None where none is promised.
     """
 
     number: int

@@ -1,4 +1,7 @@
-"""Folds one ledger entry into the state: ``evolve(state, entry)``. Total over all entries."""
+"""Folds one ledger entry into the state: ``evolve(state, entry)`` accepts every kind of entry.
+
+The handlers of what training reports and receives are in ``training_events.py``.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ from spotctl.control.training_events import TRAINING
 
 UNWATCHED: Final = Observations()
 RELEASE_LEAD_S: Final = 30
-"""The controller releases an allocation that is not renewed this long before its paid hour ends."""
+"""Seconds before the end of the paid hour at which an allocation that is not renewed is released."""
 RETIRE_WITHIN_S: Final = RENEWAL_LEAD_S - RELEASE_LEAD_S
-"""Where seconds are billed, instances get this long to become safe to end."""
+"""Seconds that instances get to become safe to end, where seconds are billed."""
 
 
 def initial_state(
@@ -40,7 +43,7 @@ def initial_state(
     """Returns the state after the first entry.
 
     ``history`` and ``capacity``: prices and machine lifetimes from before the start; later ones are cut off.
-    ``crossings`` estimates evictions by price, where a replay has a faster one.
+    ``crossings``: the estimator of evictions by price. A backtest passes one that it prepared for many runs.
     """
     prices, seen_before = history.as_of(started.at), capacity.as_of(started.at)
     estimator = select_estimator(started.terms.rules, seen_before, crossings or PriceCrossing())
@@ -53,6 +56,7 @@ def initial_state(
             evictions=estimator.fit(prices, started.at),
             fitted_at=started.at,
             capacity=seen_before,
+            # A queue's policy needs the measured scaling even where the job's own decisions do not.
             measured=prior_scaling(started.terms)
             if started.terms.work.measure or started.terms.queued
             else None,
@@ -62,13 +66,14 @@ def initial_state(
 
 
 def evolve(state: State, entry: e.Entry) -> State:
-    """Returns the state after ``entry``. Time never runs backwards: late news is folded at ``now``."""
+    """Returns the state after ``entry``."""
     if state.ending.closed is not None:
         return state
+    # Time never runs backwards: a fact that arrives late is folded at ``now``, under its own ``at``.
     moved = _advance_time(state, max(state.now, entry.at))
     handler = _HANDLERS.get(type(entry))
     moved = moved if handler is None else handler(moved, entry)
-    # Scaling learns from every entry, beta only from whole intervals.
+    # Every entry may change the speed or the machines; evictions are estimated anew once an hour.
     return refit_evictions(update_scaling(state, moved))
 
 
@@ -136,19 +141,17 @@ def _add_allocation(state: State, entry: e.Acquire) -> State:
 
 def _grant_instances(state: State, entry: e.Granted) -> State:
     asked = state.allocations[entry.allocation]
-    # The best known time of the request: after a crash the order is placed again, later.
+    # After a crash the order is placed again, later than ``asked`` says.
     allocation = replace(asked, requested_at=entry.at, instances=entry.instances)
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
     return state.with_instances(*(Instance(name, entry.allocation) for name in entry.instances))
 
 
 def _mark_refused(state: State, entry: e.Refused) -> State:
-    """Lets a spot market that refused rest; other markets may be asked at once.
-
-    On demand no market rests: the next decision asks again.
-    """
     allocation = replace(state.allocations[entry.allocation], refused=f"{entry.error}: {entry.detail}")
     state = replace(state, allocations={**state.allocations, allocation.name: allocation})
+    # The refusing spot market rests; a decision at once may choose another. On demand no market rests, so
+    # a decision at once would only repeat the request.
     if state.deciding.decide_from is None or allocation.on_demand:
         return state
     return replace(state, deciding=replace(state.deciding, decide_from=state.now))
@@ -161,6 +164,7 @@ def _mark_running(state: State, entry: e.InstancesRunning) -> State:
 
 
 def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
+    # A machine may have warned of its own eviction before its provider did: nothing else follows twice.
     known = [state.instances[name] for name in entry.instances]
     state = state.with_instances(*(_confirm_notice(i, entry) for i in known if i.warned_at is not None))
     warned = [
@@ -184,13 +188,13 @@ def _mark_warned(state: State, entry: e.EvictionWarned) -> State:
 
 
 def _confirm_notice(instance: Instance, entry: e.EvictionWarned) -> Instance:
-    """Returns the instance, of which the provider says what it had heard itself: the earlier end counts."""
+    """Returns an instance whose own notice the provider confirms; the earlier of both end times counts."""
     assert instance.ends_at is not None
     return _apply_transition(instance, entry, ends_at=min(instance.ends_at, entry.ends_at))
 
 
 def _hear_notice(state: State, entry: e.EvictionNoticed) -> State:
-    """Takes an instance's own word for its eviction, unless it was warned of or ends already."""
+    """Marks an instance as warned on its own report, unless it was warned before or is ending."""
     instance = state.instances[entry.instance]
     if instance.life not in (InstanceState.PENDING, InstanceState.RUNNING):
         return state
@@ -203,7 +207,7 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
         for name in entry.instances
     ]
     state = redone_work.mark_stopped(state.with_instances(*ended), entry.instances)
-    # Released machines were let go on purpose, except those that the training had given up.
+    # A release is no loss, except of machines that training had given up.
     if entry.end is EndReason.RELEASED:
         ended = [
             instance
@@ -214,7 +218,8 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
         return state
     training = state.phase in (Phase.TRAINING, Phase.STOPPING)
     done_at = state.training.training_over_at
-    trained = training or (done_at is not None and entry.at < done_at)  # its end was heard of first
+    # After a downtime the end of training may be folded before this end, which came earlier.
+    trained = training or (done_at is not None and entry.at < done_at)
     lost = [i for i in ended if i.told_join and not i.safe and trained]
     state = replace(state, recovery=replace(state.recovery, failures=state.recovery.failures + len(lost)))
     why = _fatal_loss(state, lost) if training else None
@@ -227,12 +232,9 @@ def _end_instances(state: State, entry: e.InstancesEnded) -> State:
 
 
 def _fatal_loss(state: State, lost: Iterable[Instance]) -> str | None:
-    """Returns why the training cannot go on after an end that nobody asked for; None where it can.
-
-    While another reliable machine lives it may hold a copy: the training itself then reports whether it goes
-    on.
-    """
+    """Returns why training cannot continue after losing these instances; None where it may."""
     reliable = next((instance for instance in lost if state.is_reliable(instance)), None)
+    # Another live reliable machine may hold a copy. Then training itself reports whether it continues.
     others = any(state.is_reliable(instance) and instance.joined for instance in state.live_instances())
     if reliable is None or others:
         return None
@@ -243,13 +245,13 @@ def _fatal_loss(state: State, lost: Iterable[Instance]) -> str | None:
 
 
 def _will_ask_again(state: State, ended: Iterable[Instance]) -> bool:
-    """Tells whether reliable machines on spot were taken before they took part: others will be requested."""
+    """Tells whether the ended reliable machines ran on spot: then others will be requested."""
     mine = [state.allocations[instance.allocation] for instance in ended]
     return any(allocation.reliable and not allocation.on_demand for allocation in mine)
 
 
 def _never_began(state: State) -> bool:
-    """Tells whether nothing is left of the machines that training was to begin on."""
+    """Tells whether no machine is left of those that training was to begin on."""
     starting = state.phase is Phase.STARTING and state.terms.reliable_count > 0
     return starting and state.ending.asked is None and not any(state.live_instances())
 
@@ -264,7 +266,7 @@ def _begin_release(state: State, entry: e.Release) -> State:
 
 
 def _add_pause(state: State, entry: e.Stalled) -> State:
-    """Counts effects that are waited for together as one pause, as long as the longest."""
+    # Effects awaited at the same moment are one pause, as long as the longest of them.
     longest = max(entry.real_s, state.interruptions.held.get(entry.at, 0.0))
     return replace(
         state,
@@ -273,7 +275,7 @@ def _add_pause(state: State, entry: e.Stalled) -> State:
 
 
 def _set_lease(state: State, entry: e.Leased) -> State:
-    """Makes a job that received a lease decide at once."""
+    # A job that receives a lease decides at once; without one it has nothing to decide.
     soon = (
         state.deciding.decide_from if entry.lease is None or state.deciding.decide_from is None else state.now
     )
@@ -285,14 +287,10 @@ def _set_lease(state: State, entry: e.Leased) -> State:
 
 
 def _set_request(state: State, entry: e.Asked) -> State:
-    """Records a user's request. After ``down`` no machine is left to save a model: ``cancel`` comes too
-    late.
-    """
-    return (
-        state
-        if state.ending.asked is e.UserRequest.DOWN
-        else replace(state, ending=replace(state.ending, asked=entry.ask))
-    )
+    # ``cancel`` comes too late after ``down``: no machine is left that could save the model.
+    if state.ending.asked is e.UserRequest.DOWN:
+        return state
+    return replace(state, ending=replace(state.ending, asked=entry.ask))
 
 
 # ---- decisions ----------------------------------------------------------------------------------
@@ -309,45 +307,31 @@ def _apply_decision(state: State, entry: e.Decided) -> State:
     if decision.holding is not None:
         allocation = state.allocations[decision.holding]
         state = _apply_renewal(state, decision.action, allocation)
+        # Machines of an unanswered request cannot leave yet: a later decision has to look at it again.
         if not allocation.awaits_answer:
-            return state  # else nobody can go yet: it is decided about again when it may have been answered
+            return state
     if decision.again:
         return state
-    anchor = (
-        state.training.training_started_at
-        if state.training.training_started_at is not None
-        else state.terms.start
-    )
-    return replace(
-        state,
-        deciding=replace(
-            state.deciding, decide_from=next_decision_at(state.now, state.current_footprint(), anchor)
-        ),
-    )
+    started = state.training.training_started_at
+    anchor = state.terms.start if started is None else started
+    soon = next_decision_at(state.now, state.current_footprint(), anchor)
+    return replace(state, deciding=replace(state.deciding, decide_from=soon))
 
 
 def _update_belief(state: State, up: bool) -> State:
-    """Updates the belief about spot capacity: ``up`` tells whether spot machines were available."""
-    return replace(
-        state,
-        knowledge=replace(
-            state.knowledge,
-            belief=update_belief(state.knowledge.belief, up, Seconds(float(state.now - state.terms.start))),
-        ),
-    )
+    """Updates the belief about spot capacity. ``up``: whether spot machines were available."""
+    belief = update_belief(state.knowledge.belief, up, Seconds(float(state.now - state.terms.start)))
+    return replace(state, knowledge=replace(state.knowledge, belief=belief))
 
 
 def _apply_renewal(state: State, action: Action, allocation: Allocation) -> State:
-    """Marks the renewal as decided until the hour's end; unless renewed, instances leave before the next
-    hour.
-
-    Where seconds are billed they leave as soon as they are safe to end: no hour was paid in advance.
-    """
+    """Marks the hour's renewal as decided. Unless it is renewed, its instances leave before the next hour."""
     ends = state.hour_ends(allocation)
     settled = replace(allocation, renewed_until=ends)
     state = replace(state, allocations={**state.allocations, allocation.name: settled})
     if action is Action.RENEW:
         return state
+    # A paid hour is used to its end. Where seconds are billed, each one until they leave would cost.
     by_the_hour = state.terms.rules.quantum_s >= HOUR_S
     leave_at = Instant(ends - RELEASE_LEAD_S if by_the_hour else state.now + RETIRE_WITHIN_S)
     return state.with_instances(

@@ -1,4 +1,4 @@
-"""Defines the life of one instance: an enum and a table, every edge with the real event behind it."""
+"""Defines the life of an instance: its states, and a table of transitions with the real event behind each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InstanceState(StrEnum):
 
 
 class InvalidInstanceTransition(Exception):
-    """Reports an event that cannot follow what the ledger says happened so far. Always a bug."""
+    """Raised for an event that cannot follow those on record. Always a bug."""
 
 
 _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
@@ -29,16 +29,16 @@ _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
     (InstanceState.WARNED, entries.InstancesRunning): InstanceState.WARNED,
     # The warning of the provider: irrevocable.
     (InstanceState.RUNNING, entries.EvictionWarned): InstanceState.WARNED,
-    # The instance had heard of it before the provider told us.
+    # The instance reported the warning before its provider did.
     (InstanceState.WARNED, entries.EvictionWarned): InstanceState.WARNED,
-    # The provider and we may both end it; whoever comes first is what the bill says.
+    # The provider's warning or start crossed our release; the bill goes by whichever end comes first.
     (InstanceState.ENDING, entries.EvictionWarned): InstanceState.ENDING,
     (InstanceState.ENDING, entries.InstancesRunning): InstanceState.ENDING,
-    # We asked the provider to end it.
+    # We released it.
     (InstanceState.PENDING, entries.Release): InstanceState.ENDING,
     (InstanceState.RUNNING, entries.Release): InstanceState.ENDING,
     (InstanceState.WARNED, entries.Release): InstanceState.ENDING,
-    # Gone: evicted, released, or died by itself.
+    # It is gone: evicted, released, or failed.
     (InstanceState.PENDING, entries.InstancesEnded): InstanceState.ENDED,
     (InstanceState.RUNNING, entries.InstancesEnded): InstanceState.ENDED,
     (InstanceState.WARNED, entries.InstancesEnded): InstanceState.ENDED,
@@ -47,9 +47,7 @@ _EDGES: Final[Mapping[tuple[InstanceState, type], InstanceState]] = {
 
 
 def next_state(life: InstanceState, event: type, story: str) -> InstanceState:
-    """Returns the state that ``event`` leads to; raises InvalidTransition, with ``story``, where none
-    does.
-    """
+    """Returns the state after ``event``. Raises InvalidInstanceTransition, with ``story``, where none is."""
     try:
         return _EDGES[life, event]
     except KeyError:
@@ -57,5 +55,5 @@ def next_state(life: InstanceState, event: type, story: str) -> InstanceState:
 
 
 def list_transitions() -> tuple[tuple[str, str, str], ...]:
-    """Returns (from, to, event) of every edge, for the diagram in the docs."""
+    """Returns (from, to, event) of every transition, for the diagram in the docs."""
     return tuple((before.value, then.value, event.__name__) for (before, event), then in _EDGES.items())

@@ -1,7 +1,7 @@
-"""Measures how long a program ran without a checkpoint of it: part of the fold. Steps are counted elsewhere.
+"""Measures the seconds of a program's work that no checkpoint holds: part of the fold.
 
 A program that reports no steps, or stores none, repeats the seconds that it ran since its newest
-checkpoint. They count when it begins again, since only then are they done twice.
+checkpoint. ``training_events`` counts repeated steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from spotctl.control.state_values import ProgramRun
 
 
 def start_program(state: State, instance: str) -> State:
-    """Starts the program on ``instance``; what an earlier start did and nothing saved is done again."""
+    """Starts the program on ``instance``."""
+    # Unsaved seconds count only now: until a program starts again nothing is done twice.
     return replace(
         state,
         programs=replace(
@@ -28,7 +29,7 @@ def start_program(state: State, instance: str) -> State:
 
 
 def mark_checkpointed(state: State) -> State:
-    """Marks all that the program did by now as saved in a checkpoint."""
+    """Marks all work of the program up to now as saved in a checkpoint."""
     if state.programs.program is None:
         return state
     return replace(
@@ -37,7 +38,7 @@ def mark_checkpointed(state: State) -> State:
 
 
 def mark_told_to_stop(state: State, instances: Iterable[str]) -> State:
-    """Notes that the program was told to stop; a later checkpoint has all its work, unless steps follow."""
+    """Notes that the program received the order to stop."""
     program = state.programs.program
     if program is None or program.instance not in instances or program.told_at is not None:
         return state
@@ -45,7 +46,7 @@ def mark_told_to_stop(state: State, instances: Iterable[str]) -> State:
 
 
 def mark_stopped(state: State, instances: Iterable[str]) -> State:
-    """Notes that no process of the program is left, or its machine is gone."""
+    """Notes that the program's processes have ended, or its machine has."""
     program = state.programs.program
     if program is None or program.instance not in instances or program.stopped_at is not None:
         return state
@@ -54,7 +55,7 @@ def mark_stopped(state: State, instances: Iterable[str]) -> State:
 
 
 def unsaved_s(state: State) -> int:
-    """Returns seconds that the program ran since its newest checkpoint, or its start."""
+    """Returns the seconds that the program ran since its newest checkpoint, or since its start."""
     program = state.programs.program
     if program is None:
         return 0
@@ -63,6 +64,6 @@ def unsaved_s(state: State) -> int:
 
 
 def _saved_everything(state: State, program: ProgramRun) -> bool:
-    """Tells whether its last checkpoint followed the order to stop, with no further step since."""
+    """Tells whether its last checkpoint came after the order to stop, and no further step since."""
     told_and_kept = program.told_at is not None and program.kept_at >= program.told_at
     return told_and_kept and state.training.clock <= state.training.consistent

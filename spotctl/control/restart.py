@@ -1,17 +1,17 @@
-"""Handles the loss of an elastic training: it begins again from its checkpoint, or it is over.
+"""Restarts elastic training from its checkpoint when its last reliable machine is lost, or ends it.
 
     TRAINING, STOPPING   --the last reliable machine is lost-->   RESTARTING   its machines are released
-    RESTARTING           --they are gone: TellRestart-->          STARTING     reliable ones are had again
-    STARTING             --one takes part-->                      TRAINING     from the checkpoint
+    RESTARTING           --they are gone: TellRestart-->          STARTING     new reliable ones are acquired
+    STARTING             --one joins-->                           TRAINING     from the checkpoint
 
-Rule 1: without a place for checkpoints nothing begins again: starting over from nothing spends a user's
-money, and only that user may decide so.
-Rule 2: training may begin again as long as it makes progress. ``MOST_IN_VAIN`` restarts in a row that reach
-no newer checkpoint count as a fault that no restart cures.
-Rule 3: a reliable machine on spot that the provider takes is no fault. After ``MAX_FAILED_RESTARTS`` of them
-in a row that reached no newer checkpoint the next ones are on demand (``bidding.place_reliable``).
+Rule 1: without a place for checkpoints nothing restarts. To start over from nothing would spend the user's
+money, and only the user may decide that.
+Rule 2: training may restart as long as it makes progress. ``MOST_IN_VAIN`` restarts in a row that reach no
+newer checkpoint count as a fault that no restart cures.
+Rule 3: it is no fault if the provider takes a reliable machine on spot. After ``MAX_FAILED_RESTARTS`` such
+restarts in a row that reach no newer checkpoint, ``bidding.place_reliable`` chooses machines on demand.
 
-A command has no reliable machine: its supervisor does the same among its machines, without the core.
+A command job has no reliable machine. Its supervisor restarts the program, without the core.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ MOST_IN_VAIN: Final = 3
 
 
 def restart_or_fail(state: State, why: str) -> State:
-    """Restarts or ends a training that lost its reliable machines and cannot go on because of it."""
+    """Restarts training that lost its reliable machines, or ends it with the reason ``why``."""
     if state.terms.recovery.keeps is None or state.ending.asked is not None:
         return end_training(state, add_resume_hint(state, why))
     if state.budget is not None and certain_cost(state) >= state.budget:
         return end_training(state, add_resume_hint(state, f"{why}, and its budget is spent"))
-    known = state.checkpoint_clock
+    known = state.recovery.checkpoint_clock
     further = not state.recovery.restarts or known > state.recovery.restarted_from
     taken = _provider_took_reliable(state)
-    # An eviction is no fault: it counts in ``taken_in_vain`` alone (rule 3).
+    # An eviction counts in ``taken_in_vain`` alone (rule 3).
     in_vain = 0 if further else state.recovery.in_vain + (not taken)
     if in_vain >= MOST_IN_VAIN:
         tried = f"it began {in_vain} times from clock {known} and reached no newer checkpoint"
@@ -52,7 +52,7 @@ def restart_or_fail(state: State, why: str) -> State:
 
 
 def end_training(state: State, why: str | None) -> State:
-    """Ends the training; ``why`` says why the run has failed, None where it has not."""
+    """Ends training. ``why``: the reason why the run failed; None where it did not."""
     return replace(
         state,
         phase=Phase.CLOSING,
@@ -62,7 +62,7 @@ def end_training(state: State, why: str | None) -> State:
 
 
 def has_lost_reliable(state: State) -> bool:
-    """Tells whether a reliable machine that took part since training last began has gone by itself."""
+    """Tells whether a reliable machine has gone, unsafe to kill, since training last began."""
     since = state.terms.start if state.recovery.restarted_at is None else state.recovery.restarted_at
     return any(
         _was_lost(state, instance) and (instance.ended_at or since) > since
@@ -78,8 +78,8 @@ def _provider_took_reliable(state: State) -> bool:
 
 
 def begin_restart(state: State) -> State:
-    """Resets what the training knew of machines, since it was told to begin again."""
-    # All old machines count as reported gone, so that the new training hears of none of them.
+    """Resets the state of training to its beginning, without any machines."""
+    # The old machines count as reported gone, or the new training would hear that it lost them.
     forgotten = {name: replace(i, told_gone=i.told_join) for name, i in state.instances.items()}
     return replace(
         state,
@@ -90,14 +90,14 @@ def begin_restart(state: State) -> State:
             state.recovery,
             restarts=state.recovery.restarts + 1,
             restarted_at=state.now,
-            restarted_from=state.checkpoint_clock,
+            restarted_from=state.recovery.checkpoint_clock,
         ),
         interruptions=replace(state.interruptions, away=None),
     )
 
 
 def resume_from(state: State, clock: int, folder: str) -> State:
-    """Continues after ``clock``: later clocks are computed again."""
+    """Sets training back to ``clock``, from the checkpoint in ``folder`` ("": from nothing)."""
     further = clock > state.recovery.restarted_from
     return replace(
         state,
@@ -122,7 +122,7 @@ def _was_lost(state: State, instance: Instance) -> bool:
 
 
 def add_resume_hint(state: State, why: str) -> str:
-    """Adds to ``why`` it ended what a later launch can go on from."""
+    """Returns ``why``, and from which clock a later launch can resume if there is a checkpoint."""
     if state.recovery.checkpoint is None:
         return why
     return f"{why}; a launch that resumes goes on after clock {state.recovery.checkpoint[0]} or later"

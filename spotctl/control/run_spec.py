@@ -1,4 +1,4 @@
-"""Defines what is fixed for a run when it starts: all that the core needs to know of its job."""
+"""Defines the spec of a run, fixed when it starts: all that the core needs to know of its job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spotctl.control.engine_traits import ELASTIC_TRAINING, EngineTraits
 
 AT_ONCE: Final = Seconds(0.0)
 SAVE_WITHIN_S: Final = 1800
-"""A training can move what it saves within a notice; writing to a store may take fifteen times as long."""
+"""Seconds to save a model. The link can move it within a notice; a store may take fifteen times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarketOption:
-    """Describes a market the job may use: its on-demand price, and what one instance has and does."""
+    """Describes a market the job may use: its on-demand price, and an instance's cores and speed."""
 
     market: Market
     on_demand: UsdPerHour
@@ -29,23 +29,22 @@ class MarketOption:
     rules: MarketRules | None = None
     """Its billing and eviction rules; None: those of the run."""
     speed: float | None = None
-    """Work per second of one instance, where that differs from its cores: a program need not use all of them.
-    """
+    """Core-seconds of work per second of one instance; None: as many as it has cores."""
 
     @property
     def nu(self) -> float:
-        """Returns work per second of one instance, in core-seconds, as far as is known before the start."""
+        """Returns the core-seconds of work per second of one instance, as known before the start."""
         return float(self.cores) if self.speed is None else self.speed
 
 
 @dataclass(frozen=True, slots=True)
 class StopCondition:
-    """Ends training at whichever condition comes first, of those that are set."""
+    """Ends training when the first of these conditions holds; None: not a condition."""
 
     clocks: int | None
     seconds: Seconds | None = None
     objective_delta: float | None = None
-    """Training stops once two reports of the objective in a row differ by no more than this."""
+    """The objective has converged once two reports in a row differ by no more than this."""
 
     @property
     def is_bounded(self) -> bool:
@@ -55,43 +54,38 @@ class StopCondition:
 
 @dataclass(frozen=True, slots=True)
 class QueueMembership:
-    """Marks a job that a queue runs: it holds spot machines within its leases only, and begins with the
-    first.
-
-    ``promised``: the queue set aside room and money for machines on demand, which keep the job's deadline.
-    Such a job begins at once. Where no deadline was promised, only the queue's policy takes care of it.
-    ``rents``: the markets whose machines on demand are set aside for it.
-    """
+    """Marks a job that a queue runs: it holds spot machines only within its leases."""
 
     promised: bool
+    """Whether the queue reserved on-demand machines and money that keep the job's deadline. Such a job begins
+    at once; others begin with their first lease."""
     rents: tuple[Market, ...] = ()
+    """The markets whose on-demand machines are reserved for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EgressTariff:
-    """Gives the price of a gigabyte that leaves a region of ``cloud`` (``to`` "region") or the cloud
-    ("cloud").
-    """
+    """Gives the price of data that leaves a region of ``cloud``."""
 
     cloud: str
     to: str
+    """"region": to another region of the same cloud; "cloud": to another cloud."""
     usd_gb: float
 
 
 @dataclass(frozen=True, slots=True)
 class MovableCheckpoint:
-    """Describes what a job takes along to another region: its newest checkpoint."""
+    """Describes the checkpoint that a job moves when it goes to another region."""
 
     size_bytes: int
-    """Taken from the job file until the first checkpoint exists; from then on the newest one's size counts.
-    """
+    """Its size by the job file, which counts until the first checkpoint is written."""
     bytes_per_s: float
     tariffs: tuple[EgressTariff, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """Sets how often an elastic job writes its state to where no machine's death reaches it.
+    """Sets how often an elastic job stores its state outside its machines.
 
     Either every ``clocks`` clocks or every ``seconds`` seconds; the other is 0.
     """
@@ -108,65 +102,63 @@ class Expectation:
     seconds: Seconds
     """From the start to the end of the work."""
     evictions: float
-    """Allocations that the provider takes away."""
+    """Allocations that the provider takes."""
     machines: int
-    """How many work together, reliable ones included."""
+    """Machines at work together, including reliable ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Says where a run comes from. ``prices``: the name under which output shows its prices."""
+    """Identifies a run and its inputs. ``prices``: the name under which output shows its prices."""
 
     run: str
     seed: int
     prices: str
     expected: Expectation | None = None
-    """The plan's forecast; None where it could not foresee the whole job. No decision reads it."""
+    """The plan's forecast; None where it did not cover the whole job. No decision reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTerms:
-    """Says how much work the job is, and how it gets faster with machines.
-
-    ``core_seconds_per_clock``: nominal work of one clock, in core-seconds.
-    """
+    """Holds the amount of work of the job, and how its speed grows with its machines."""
 
     stop: StopCondition
     core_seconds_per_clock: float
+    """Nominal work of one clock, in core-seconds."""
     scaling: ScalingModel
     measure: bool = False
-    """Whether phi, sigma, lambda and nu are taken from the job's own progress as soon as it shows them."""
+    """Whether phi, sigma, lambda and nu are measured by the job's own progress, once there is enough."""
     modelled_speeds: Mapping[str, float] = field(default_factory=dict)
-    """Speed of a simulated job on an instance type, as a multiple of its cores; 1 for types not listed. No
-    decision reads it.
-    """
+    """Speed of a simulated job by instance type, as a multiple of ``nu``; 1 for other types. No decision
+    reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Says what is wanted, and within what limits. ``deadline_s`` counts from the start."""
+    """Holds the user's goals and limits. ``deadline_s`` counts from the start."""
 
     strategy: str = DEFAULT
     """One of ``bidbrain.strategies.registry.LIVE``."""
     deadline_s: Seconds | None = None
     budget: MicroUsd | None = None
     drain: bool = False
+    """Whether a finished job keeps machines to the end of their paid hours: an eviction refunds the hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTerms:
-    """Says how the job survives the loss of its machines, and takes its state along."""
+    """Says how the job survives the loss of its machines, and how it moves between regions."""
 
     checkpoints: Checkpointing | None = None
-    """How the job survives the loss of its machine, where no reliable machine holds its state."""
+    """Costs of checkpoints and restarts, for an engine that relies on them; None for others."""
     saves_on_warning: bool = True
-    """Whether a timely warning costs no work: always so with AgileML."""
+    """Whether a timely warning saves all work: always so with AgileML."""
     keeps_nothing: bool = False
-    """Whether a program writes no checkpoints, so that it begins anew on every machine."""
+    """Whether a program writes no checkpoints, and so starts from nothing on every machine."""
     luggage: MovableCheckpoint | None = None
-    """What moving its checkpoints to another region takes; None where they stay within one."""
+    """The checkpoint that moves between regions; None where the job stays within one."""
     keeps: CheckpointPolicy | None = None
-    """How an elastic job survives the loss of its last reliable machine; None: not at all."""
+    """When an elastic job stores its state; None: never, so the loss of its last reliable machine ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +170,7 @@ class RunSpec:
     """
 
     FLAT_OUTSIDE: ClassVar[tuple[str, ...]] = ("origin", "work", "objective", "recovery")
-    """Values whose fields output shows among those of the spec itself."""
+    """Fields whose own fields stand beside them, one level up, in output."""
 
     job: str
     start: Instant
@@ -191,14 +183,14 @@ class RunSpec:
     work: WorkTerms
     engine: EngineTraits = ELASTIC_TRAINING
     start_s: Seconds = AT_ONCE
-    """From a request to a running machine, as far as is known beforehand."""
+    """Expected time from a request to a running machine."""
     objective: Objective = Objective()
     recovery: RecoveryTerms = RecoveryTerms()
     queued: QueueMembership | None = None
-    """None: the job has its machines to itself."""
+    """None: no queue runs the job."""
 
     def market_option(self, market: Market) -> MarketOption:
-        """Returns the option for one of the run's markets; raises KeyError for any other."""
+        """Returns the option for one of the run's markets. Raises KeyError for any other."""
         for entry in (*self.spot, self.reliable):
             if entry.market == market:
                 return entry
@@ -206,34 +198,29 @@ class RunSpec:
 
     @property
     def most_machines(self) -> int:
-        """Returns how many machines may work at once: one for a program, else reliable and spot machines."""
+        """Returns how many machines may work at once: the engine's gang, else all that the job may hold."""
         together = self.engine.gang_size
         return self.limits.max_instances + self.reliable_count if together is None else together
 
     @property
     def checkpointing(self) -> Checkpointing:
-        """Returns how checkpoints replace reliable machines. Raises ValueError for an engine without them."""
+        """Returns ``recovery.checkpoints``. Raises ValueError for an engine that does not rely on them."""
         if not isinstance(self.recovery.checkpoints, Checkpointing):
             raise ValueError(f"{self.job} does not rely on checkpoints")
         return self.recovery.checkpoints
 
     @property
     def end_within_s(self) -> Seconds:
-        """Returns how long to wait for a training that should end.
-
-        It may have a clock in progress, of which twice the time on its first machines alone is allowed, and a
-        model to save.
-        """
+        """Returns how long to wait for training to end: for the clock in progress, then saving the model."""
+        # Twice the clock's time on the reliable machines alone, as all others may be gone by then.
         cores = self.reliable.nu * max(1, self.reliable_count)
         return Seconds(SAVE_WITHIN_S + math.ceil(2 * self.work.core_seconds_per_clock / cores))
 
     @property
     def own_rules(self) -> Mapping[Market, MarketRules]:
-        """Returns the rules of those markets that have their own."""
+        """Returns the rules of the markets that have their own."""
         return {t.market: t.rules for t in (*self.spot, self.reliable) if t.rules is not None}
 
     def rules_of(self, market: Market) -> MarketRules:
-        """Returns the billing and eviction rules of ``market``. Raises KeyError for one the run may not
-        use.
-        """
+        """Returns the billing and eviction rules of ``market``. Raises KeyError for any other market."""
         return self.market_option(market).rules or self.rules

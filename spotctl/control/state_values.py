@@ -1,17 +1,17 @@
-"""Values that the state of a run is made of: machines, progress, losses, decisions, ends."""
+"""Defines the parts of a run's state: machines, progress, losses, decisions, ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct, field
 
-from bidbrain.bidding.decision_times import REFUSED_REST_S as REFUSED_REST_S
+from bidbrain.bidding.decision_times import REFUSED_REST_S
 from bidbrain.cluster.lease import Lease
 from bidbrain.deadline.availability_belief import Belief
 from bidbrain.eviction.base import Estimates, MarketModel
-from bidbrain.model import Decision
+from bidbrain.model import Decision, Holding
 from bidbrain.performance.scaling_fit import MeasuredScaling
 from pricing_data.model.billing import EndReason
 from pricing_data.model.capacity_spells import Observations
@@ -26,11 +26,11 @@ class Phase(StrEnum):
     """Waits for its first machines (the reliable ones, where the job has some); nothing trains yet."""
     TRAINING = "training"
     RESTARTING = "restarting"
-    """Lost its last reliable machine: releases the others, to begin again from a checkpoint."""
+    """Lost its last reliable machine; releases the others, then training restarts from a checkpoint."""
     STOPPING = "stopping"
-    """Saves the model, because somebody asked for a stop."""
+    """Training saves its model, because it was told to stop."""
     CLOSING = "closing"
-    """Training is over, one way or the other; machines are being released."""
+    """Training is over, finished or failed; machines are being released."""
     CLOSED = "closed"
 
 
@@ -43,7 +43,7 @@ class Instance(Struct, frozen=True):
     running_at: Instant | None = None
     warned_at: Instant | None = None
     ends_at: Instant | None = None
-    """When it will end, once the provider warned of its eviction or we are retiring it."""
+    """When it will end: the provider warned of its eviction, or its renewal was declined. None: it stays."""
     ended_at: Instant | None = None
     end: EndReason | None = None
     told_join: bool = False
@@ -53,7 +53,7 @@ class Instance(Struct, frozen=True):
     joined_at: Instant | None = None
     safe: bool = False
     given_up: bool = False
-    """The training gave it up: it hangs, or cannot run the job, and is of no more use."""
+    """Training gave it up, because it hangs or cannot run the job."""
 
     @property
     def is_live(self) -> bool:
@@ -61,7 +61,7 @@ class Instance(Struct, frozen=True):
 
     @property
     def is_staying(self) -> bool:
-        """Tells whether it is neither warned nor on its way out."""
+        """Tells whether it is neither warned nor leaving."""
         return self.ends_at is None and self.life in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
@@ -73,7 +73,7 @@ class Allocation(Struct, frozen=True):
     count: int
     bid: UsdPerHour | None
     requested_at: Instant
-    """When the provider was asked, as far as is known; after a crash the controller asks again, later."""
+    """When the provider received the request, as far as is known: after a crash it is sent again, later."""
     instances: tuple[str, ...] = ()
     refused: str | None = None
     renewed_until: Instant | None = None
@@ -84,19 +84,22 @@ class Allocation(Struct, frozen=True):
 
     @property
     def on_demand(self) -> bool:
-        """Tells whether it is not revocable, at the list price."""
+        """Tells whether its machines are irrevocable, at the list price."""
         return self.bid is None
 
     @property
     def awaits_answer(self) -> bool:
-        """Tells whether the provider has neither granted nor refused it yet, so that its machines would be
-        nobody's.
-        """
+        """Tells whether the provider has neither granted nor refused it yet."""
         return not self.instances and self.refused is None
+
+    @property
+    def rests_until(self) -> Instant | None:
+        """Returns when its market may receive another request; None unless the provider refused this one."""
+        return None if self.refused is None else Instant(self.requested_at + REFUSED_REST_S)
 
 
 class CheckpointTransfer(Struct, frozen=True):
-    """Records a checkpoint that left a region, and the egress owed to the cloud it left."""
+    """Records that a checkpoint left a region, and the egress owed to the cloud it left."""
 
     at: Instant
     instance: str
@@ -112,30 +115,30 @@ class ProgramRun(Struct, frozen=True):
 
     instance: str
     kept_at: Instant
-    """Up to this moment a checkpoint holds all that it did; at first, the moment it began."""
+    """A checkpoint holds all its work up to this moment. Without one, the moment it began."""
     told_at: Instant | None = None
-    """When it was told to stop."""
+    """When it received the order to stop."""
     stopped_at: Instant | None = None
     """When it stopped working; None while it runs."""
 
 
 class Downtime(Struct, frozen=True):
-    """Describes the last time that no controller was there to act on what happened."""
+    """Describes the last period in which no spotctl drove the run."""
 
     since: Instant
     worked: Mapping[str, int]
-    """``State.worked`` at its beginning."""
+    """``TrainingProgress.worked`` when it began."""
     over_at: Instant | None
-    """When the training finished meanwhile; None where it did not, or that is unknown."""
+    """When training finished during it; None where it did not, or where that is unknown."""
     lapsed_at: Instant | None = None
-    """When machines ended themselves because no controller drove them; None where none did."""
+    """When machines ended themselves because nothing had driven them for a lease; None where none did."""
 
 
 class MarketKnowledge(Struct, frozen=True):
-    """Holds what is known of markets and of how the job scales: fitted estimates, and what they rest on."""
+    """Holds estimates about markets and about the job's scaling, with the data behind them."""
 
     estimator: MarketModel
-    """Estimates evictions; refitted as time goes by."""
+    """The model that ``evictions`` is fitted by, at ``fitted_at``."""
     evictions: Estimates
     fitted_at: Instant
     capacity: Observations
@@ -143,7 +146,7 @@ class MarketKnowledge(Struct, frozen=True):
     measured: MeasuredScaling | None
     """How the job scales, as measured while it runs; None where nothing uses it."""
     belief: Belief | None = None
-    """What the job has learned of spot capacity, where it has a deadline to keep."""
+    """What a job with a deadline has learned of spot capacity; None without one."""
 
 
 class Deciding(Struct, frozen=True):
@@ -157,7 +160,7 @@ class Deciding(Struct, frozen=True):
 
 
 class TrainingProgress(Struct, frozen=True):
-    """Holds how far the training is: stage, clocks, objective, and when it began and ended."""
+    """Holds the progress of training: stage, clocks, objective, and when it began and ended."""
 
     stage: int = 1
     stage_transitions: int = 0
@@ -171,20 +174,20 @@ class TrainingProgress(Struct, frozen=True):
     """Machine-seconds of machines that computed, by instance type."""
     training_started_at: Instant | None = None
     ending_at: Instant | None = None
-    """Since when the training should end: it was told to stop, or its last clock is done."""
+    """Since when training should be ending: it was told to stop, or finished its last clock."""
     stop_given_up: bool = False
     training_over_at: Instant | None = None
-    """The latest possible moment, where the end was heard of afterwards and nothing shows when it was."""
+    """When training ended. An upper bound, if it ended while spotctl was down and nothing shows when."""
 
 
 class ProgramRuns(Struct, frozen=True):
-    """Holds how far a command's program is, and where its newest checkpoint is."""
+    """Holds the starts of a command job's program, and where its newest checkpoint is."""
 
     program: ProgramRun | None = None
-    """The program of a command job; None before its first start."""
+    """The newest start; None before the first."""
     program_starts: int = 0
     seconds_redone: int = 0
-    """Seconds that programs ran for and had to repeat, because they began again without that work."""
+    """Seconds of work that later starts had to repeat, because no checkpoint held it."""
     checkpoint_at: Market | None = None
     """Market where the newest checkpoint was written; None before the first."""
     checkpoint_bytes: int | None = None
@@ -192,42 +195,59 @@ class ProgramRuns(Struct, frozen=True):
 
 
 class Recovery(Struct, frozen=True):
-    """Counts losses, and holds what the training goes on from after one."""
+    """Counts losses, and holds the checkpoint from which training continues after one."""
 
     evicted_allocations: int = 0
     failures: int = 0
     resumed_from: int = 0
-    """The clock that an earlier run had reached."""
+    """The clock that an earlier run had reached, where this one continues its work; else 0."""
     checkpoint: tuple[int, str] | None = None
     """Clock and folder of the newest stored state of an elastic job."""
     restarts: int = 0
-    """How many times the training began again from a checkpoint within this run."""
+    """How many times training restarted from a checkpoint within this run."""
     restarted_at: Instant | None = None
     restarted_from: int = 0
-    """The clock from which it last began again."""
+    """The clock from which it last restarted."""
     in_vain: int = 0
     """Restarts in a row, after faults, that reached no newer checkpoint."""
     taken_in_vain: int = 0
     """The same, for restarts after the provider took the reliable machines, which ran on spot."""
 
+    @property
+    def checkpoint_clock(self) -> int:
+        """Returns the clock of the newest known checkpoint; without one, the clock the run began with."""
+        return self.resumed_from if self.checkpoint is None else self.checkpoint[0]
+
 
 class Interruptions(Struct, frozen=True):
-    """Holds when spotctl was away, and for how long nominal time stood still."""
+    """Holds when spotctl was down, and for how long nominal time stood still."""
 
     blind_until: Instant | None = None
-    """End of the last time spotctl was down: nothing before it can be acted upon in time."""
+    """End of spotctl's last downtime: no decision could follow in time on what happened before."""
     away: Downtime | None = None
     held: Mapping[Instant, float] = field(default_factory=dict)
     """Real seconds for which nominal time stood still, by the nominal moment. No decision reads them."""
 
+    def is_blind_at(self, now: Instant) -> bool:
+        """Tells whether facts from the last downtime are still being folded at ``now``."""
+        return self.blind_until is not None and now < self.blind_until
+
 
 class QueueShare(Struct, frozen=True):
-    """Holds what a queue lets the job have."""
+    """Holds the share of a queue's machines and money that the job may use."""
 
     lease: Lease | None = None
-    """The spot machines that the queue lets it hold, where a queue runs it."""
+    """The spot machines that it may hold; None: none of a queue's, or no queue runs it."""
     allowance: MicroUsd | None = None
-    """The most of the queue's money that it may spend; None: no budget is counted."""
+    """The most of the queue's money that it may spend; None: no budget limits it."""
+
+    def find_surplus(self, spot: Sequence[Holding]) -> Holding | None:
+        """Returns the youngest of the ``spot`` allocations that exceeds the lease; None where all fit it."""
+        outside = [h for h in spot if self.lease is None or h.market not in self.lease.markets]
+        if outside:
+            return outside[-1]
+        too_many = self.lease is not None and sum(h.counts_for for h in spot) > self.lease.count
+        return spot[-1] if too_many else None
 
 
 class Ending(Struct, frozen=True):

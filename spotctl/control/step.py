@@ -1,10 +1,10 @@
-"""Derives the next commands: ``plan(state)`` applies rules in order, each seeing those before it.
+"""Derives the next commands: ``plan(state)`` applies the rules of ``_RULES``, each seeing those before it.
 
-Rule 1: ``plan`` of a state in which its own commands are folded is empty: nothing is asked for twice.
-Rule 2: nothing here waits. A rule that needs a later moment lets ``_set_alarm`` ask for it.
-Rule 3: nothing is planned at the moment of an alarm before it rings. It is the last news of its moment, so
-what the moment brings is known by then, and no other news of that moment, of whatever world, decides
-when a decision is taken.
+Rule 1: a state in which the plan's own commands are folded has an empty plan, so nothing is requested twice.
+Rule 2: nothing here waits. A rule that needs a later moment has ``_set_alarm`` request a wake-up.
+Rule 3: nothing is planned at the moment of an alarm before the alarm rings. It is the last fact of its
+moment. By then all facts of the moment are known, so their order within it, which differs between worlds,
+decides nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from spotctl.control.billing import certain_cost
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.restart import add_resume_hint
-from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state import State
 from spotctl.control.state_values import Instance, Phase
 
 Commands = Iterator[e.Command]
 
 _TAKEN_WITHIN_S: Final = 300
-"""How many seconds after the end of its notice a warned instance may still be there."""
+"""How many seconds after the end of its notice the provider may still be taking a warned instance."""
 
 
 def plan(state: State) -> tuple[e.Command, ...]:
@@ -46,7 +46,7 @@ def plan(state: State) -> tuple[e.Command, ...]:
         return ()
     commands: list[e.Command] = []
     for rule in _RULES:
-        # A rule runs until it has nothing more to say, as its own commands may give it more to do.
+        # A rule repeats until it yields nothing: its commands, once folded, may call for more of it.
         while state.phase is not Phase.CLOSED and (batch := tuple(rule(state))):
             commands.extend(batch)
             state = reduce(evolve, batch, state)
@@ -54,16 +54,14 @@ def plan(state: State) -> tuple[e.Command, ...]:
 
 
 def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
-    """Returns ``plan(state)``, where ``fact`` was folded last and nothing was left to do before it.
-
-    Most facts of a run are prices and completed clocks. While a job trains and nobody has asked for anything,
-    these change no machine: except for a stop, all that follows from them waits for the alarm.
-    """
+    """Returns ``plan(state)``, where ``fact`` was folded last and the plan before it has been folded too."""
+    # Most facts of a run are prices and finished clocks. While a job trains, these can only stop it; all
+    # else that follows from them waits for the alarm. Skipping the other rules makes replays quick.
     quiet = isinstance(fact, (e.PriceChanged, e.Progressed)) and state.phase is Phase.TRAINING
     waits = (
         state.ending.asked is None and state.deciding.alarm is not None and state.now < state.deciding.alarm
     )
-    if quiet and waits and not any(True for _ in _stop_training(state)):
+    if quiet and waits and not any(_stop_training(state)):
         return ()
     return plan(state)
 
@@ -72,25 +70,20 @@ def plan_after(fact: e.Fact, state: State) -> tuple[e.Command, ...]:
 
 
 def _restart_training(state: State) -> Commands:
-    """Tells the training to begin again from its checkpoint, once all its old machines are gone."""
-    if (
-        state.phase is not Phase.RESTARTING
-        or any(True for _ in state.live_instances())
-        or _has_open_requests(state)
-    ):
+    """Restarts training from its checkpoint, once all its old machines are gone."""
+    if state.phase is not Phase.RESTARTING or any(state.live_instances()) or _has_open_requests(state):
         return
     if not _will_not_train(state):
-        yield e.TellRestart(
-            state.now, state.recovery.restarts + 1, still_in_time(state, state.checkpoint_clock)
-        )
+        in_time = still_in_time(state, state.recovery.checkpoint_clock)
+        yield e.TellRestart(state.now, state.recovery.restarts + 1, in_time)
 
 
 def _acquire_reliable(state: State) -> Commands:
-    """Acquires the missing reliable machines; they come first and are never given up (Harlap 4.3.2)."""
+    """Acquires missing reliable machines. They come first and are never given up (Harlap 4.3.2)."""
     begins = state.phase is Phase.STARTING and not state.is_parked and not _will_not_train(state)
     wanted = state.ending.asked is None and (begins or state.phase is Phase.TRAINING)
-    # Facts from the time that spotctl was down come first; only after them is it known what is missing.
-    blind = state.interruptions.blind_until is not None and state.now < state.interruptions.blind_until
+    # What died during spotctl's downtime is folded fact by fact. Only the last one shows what is missing.
+    blind = state.interruptions.is_blind_at(state.now)
     missing = state.reliable_missing() if wanted and not blind else 0
     where = place_reliable(state) if missing and _reliable_rest_ends(state) is None else None
     if where is not None:
@@ -99,20 +92,15 @@ def _acquire_reliable(state: State) -> Commands:
 
 
 def _reliable_rest_ends(state: State) -> Instant | None:
-    """Returns until when refused reliable machines are not requested again; None where they may be."""
-    mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
-    refused = [a.requested_at for a in mine if a.refused is not None]
-    until = max(refused, default=state.now - REFUSED_REST_S) + REFUSED_REST_S
-    return Instant(until) if state.now < until else None
+    """Returns when refused on-demand reliable machines may be requested again; None: now."""
+    mine = (a.rests_until for a in state.allocations.values() if a.reliable and a.on_demand)
+    return max((until for until in mine if until is not None and until > state.now), default=None)
 
 
 def _next_spot_retry(state: State) -> Instant | None:
-    """Returns when a spot market that refused has rested, so that reliable machines may be requested
-    there.
-    """
-    refused = (a for a in state.allocations.values() if a.refused is not None and not a.on_demand)
-    rested = (Instant(a.requested_at + REFUSED_REST_S) for a in refused)
-    return min((until for until in rested if until > state.now), default=None)
+    """Returns when the first resting spot market may receive another request; None: none rests."""
+    spot = (a.rests_until for a in state.allocations.values() if not a.on_demand)
+    return min((until for until in spot if until is not None and until > state.now), default=None)
 
 
 # ---- what the training has to know --------------------------------------------------------------
@@ -121,8 +109,8 @@ def _next_spot_retry(state: State) -> Instant | None:
 def _notify_training(state: State) -> Commands:
     if state.phase in (Phase.CLOSING, Phase.RESTARTING):
         return
-    yield from _tell_joins(state)
-    yield from _tell_warnings(state)
+    yield from _report_joins(state)
+    yield from _report_warnings(state)
     gone = [i for i in state.instances.values() if not i.is_live and i.told_join and not i.told_gone]
     lost = tuple(i.name for i in gone if not i.safe)
     released = tuple(i.name for i in gone if i.safe)
@@ -132,7 +120,7 @@ def _notify_training(state: State) -> Commands:
         yield e.TellReleased(state.now, released)
 
 
-def _tell_joins(state: State) -> Commands:
+def _report_joins(state: State) -> Commands:
     new = [
         i
         for i in state.live_instances()
@@ -141,14 +129,13 @@ def _tell_joins(state: State) -> Commands:
     # ``groupby`` needs no sorting: instances stand in the order of their allocations.
     for name, group in groupby(new, key=lambda i: i.allocation):
         allocation = state.allocations[name]
-        members = tuple(group)
-        names = tuple(i.name for i in members)
-        cores = state.cores_of(members[0])
+        cores = state.terms.market_option(allocation.market).cores
+        names = tuple(i.name for i in group)
         yield e.TellJoin(state.now, names, allocation.reliable, cores, allocation.market)
 
 
-def _tell_warnings(state: State) -> Commands:
-    # What reliable machines keep cannot be moved within a notice: their loss is what it is told of.
+def _report_warnings(state: State) -> Commands:
+    # Reliable machines hold too much to move within a notice, so training hears only of their loss.
     staying = [
         i for i in state.live_instances() if i.told_join and not i.given_up and not state.is_reliable(i)
     ]
@@ -156,7 +143,7 @@ def _tell_warnings(state: State) -> Commands:
     for (_, ends_at), group in groupby(warned, key=lambda i: (i.allocation, i.ends_at)):
         assert ends_at is not None
         if state.interruptions.blind_until is not None and ends_at <= state.interruptions.blind_until:
-            continue  # it came and went while spotctl was down: an effective failure
+            continue  # its notice ended while spotctl was down: for training it is a failure
         yield e.TellWarning(state.now, tuple(i.name for i in group), ends_at)
 
 
@@ -164,16 +151,17 @@ def _tell_warnings(state: State) -> Commands:
 
 
 def _return_surplus(state: State) -> Commands:
-    """Decides to give back what the lease does not cover: at the paid hour's end, or once safe to end."""
+    """Returns machines that the lease does not cover: at the end of the paid hour, or once safe to end."""
     holding = state.surplus_allocation() if _may_act(state) else None
     if holding is not None:
         yield decide_return(state, holding)
 
 
 def _decide_renewal(state: State) -> Commands:
-    """Decides, shortly before an allocation's hour ends, about another one (Harlap 4.3.2). One at a time."""
+    """Decides, shortly before an allocation's hour ends, whether to keep it for another (Harlap 4.3.2)."""
     due = due_for_renewal(state.now, state.current_footprint()) if _may_decide(state) else ()
     if due:
+        # One at a time: ``plan`` repeats this rule, and the next decision sees the outcome of this one.
         yield decide_renewal(state, due[0])
 
 
@@ -195,26 +183,24 @@ def _may_decide(state: State) -> bool:
 
 
 def _may_act(state: State) -> bool:
-    blind = state.interruptions.blind_until is not None and state.now < state.interruptions.blind_until
     begun = state.phase is Phase.TRAINING or (
         state.phase is Phase.STARTING and state.deciding.decide_from is not None
     )
-    return begun and state.ending.asked is None and not blind and not _will_not_train(state)
+    may = begun and state.ending.asked is None and not state.interruptions.is_blind_at(state.now)
+    return may and not _will_not_train(state)
 
 
 # ---- ends ---------------------------------------------------------------------------------------
 
 
 def _stop_training(state: State) -> Commands:
-    """Stops training gracefully: a user asked, money or time is spent, or the objective has settled."""
+    """Stops training gracefully: on request, once time or budget is used up, or once it has converged."""
     if state.phase is Phase.TRAINING and _stop_reason(state) is not None:
         yield e.TellStop(state.now)
 
 
 def _give_up_stop(state: State) -> Commands:
-    """Gives up a training that should have ended: if a process of it hangs, its machines would cost for
-    ever.
-    """
+    """Stops waiting for training that does not end: if a process hangs, its machines would cost forever."""
     if state.end_by is not None and state.now >= state.end_by:
         yield e.StopGivenUp(state.now)
 
@@ -231,22 +217,19 @@ def _stop_reason(state: State) -> str | None:
 
 
 def _over_budget(state: State) -> bool:
-    """Tells whether the budget is spent.
-
-    A promise may take all of its budget: it owes the last hours that it pays for before using them.
-    """
+    """Tells whether the budget is spent."""
     if state.budget is None:
         return False
     owed = certain_cost(state)
     if owed == state.budget and state.terms.rules.quantum_s >= HOUR_S:
+        # Hours are owed before they are used. A job with a pledge may owe exactly its budget, and must still
+        # be able to work through the last hours that this pays for.
         return deadline_pledge(state) is None
     return owed >= state.budget
 
 
 def _will_not_train(state: State) -> bool:
-    """Tells whether nothing will train (again): a user asked for an end, or machines that never became ready
-    used up the budget.
-    """
+    """Tells whether training will not begin (again): on request, or because waiting used up the budget."""
     before = state.phase in (Phase.STARTING, Phase.RESTARTING)
     return before and (state.ending.asked is not None or _over_budget(state))
 
@@ -273,6 +256,7 @@ def _release_reason(state: State, instance: Instance) -> str | None:
         return "the training has given it up"
     if _outlived_notice(state, instance):
         return "its provider did not take it when it said"
+    # Warned machines are left to their provider: an eviction may refund their hour, a release never does.
     if instance.warned_at is None and instance.ends_at is not None:
         if state.terms.queued is not None and not instance.told_join:
             return "given back before it took part"
@@ -284,7 +268,7 @@ def _release_reason(state: State, instance: Instance) -> str | None:
 
 
 def _outlived_notice(state: State, instance: Instance) -> bool:
-    """Tells whether a warned instance is still there, and billed, long after it was to be taken."""
+    """Tells whether a warned instance still runs, and is billed, long after the end of its notice."""
     if instance.warned_at is None or instance.ends_at is None:
         return False
     return state.now >= instance.ends_at + _TAKEN_WITHIN_S
@@ -300,7 +284,7 @@ def _closing_reason(state: State, instance: Instance) -> str | None:
 
 
 def _waits_for_paid_hours(state: State) -> bool:
-    """Tells whether the job waits for paid hours to end; where seconds are billed there are none."""
+    """Tells whether a finished job keeps its machines to the end of their paid hours (``drain``)."""
     paid_by_hour = state.terms.rules.quantum_s >= HOUR_S
     done = state.phase is Phase.CLOSING and state.ending.failure is None and state.ending.asked is None
     return state.terms.objective.drain and paid_by_hour and done
@@ -309,11 +293,9 @@ def _waits_for_paid_hours(state: State) -> bool:
 def _close_run(state: State) -> Commands:
     refused = _reliable_refusal(state)
     over = state.phase is Phase.CLOSING or state.ending.asked is e.UserRequest.DOWN or _will_not_train(state)
-    if (
-        (over or refused is not None)
-        and not any(True for _ in state.live_instances())
-        and not _has_open_requests(state)
-    ):
+    # An open request may still be granted: closing now would leave machines that nobody releases.
+    waits = any(state.live_instances()) or _has_open_requests(state)
+    if (over or refused is not None) and not waits:
         yield _close_command(state, refused)
 
 
@@ -322,7 +304,7 @@ def _has_open_requests(state: State) -> bool:
 
 
 def _reliable_refusal(state: State) -> str | None:
-    """Returns why the run could not begin. Later on, the job waits for another reliable machine."""
+    """Returns why the run cannot begin; None once it has begun, as from then on it waits for machines."""
     if state.training.training_started_at is not None:
         return None
     mine = (a for a in state.allocations.values() if a.reliable and a.on_demand)
@@ -330,6 +312,7 @@ def _reliable_refusal(state: State) -> str | None:
 
 
 def _close_command(state: State, refused: str | None) -> e.Close:
+    # The first case that holds decides: a failure explains more than the request or the budget behind it.
     if state.ending.failure is not None:
         return e.Close(state.now, e.RunOutcome.FAILED, 1, state.ending.failure)
     if state.ending.asked is e.UserRequest.DOWN:
@@ -375,11 +358,12 @@ def _set_alarm(state: State) -> Commands:
 
 
 def next_wake(state: State) -> Instant | None:
-    """Returns the next moment at which a rule may have something to do although nothing happened."""
+    """Returns the next moment at which a rule may yield commands although nothing happened until then."""
     return min((at for at in _wake_times(state) if at > state.now), default=None)
 
 
 def _wake_times(state: State) -> Iterator[Instant]:
+    # Every rule that compares a moment with ``state.now`` needs that moment here, or it fires too late.
     if state.phase is Phase.CLOSED:
         return
     if state.interruptions.blind_until is not None:
@@ -410,6 +394,8 @@ def _wake_times(state: State) -> Iterator[Instant]:
                 yield Instant(state.hour_ends(state.allocations[name]) - RELEASE_LEAD_S)
 
 
+# Order matters: a restart frees the way for reliable machines, and these for decisions; training hears of
+# machines before they are released; the run closes once nothing is left; the alarm sees what remains.
 _RULES: Final[tuple[Callable[[State], Commands], ...]] = (
     _restart_training,
     _acquire_reliable,

@@ -1,4 +1,4 @@
-"""Folds what the training says and is told into the state: the part of ``evolve`` about clocks."""
+"""Folds the reports of training, and the commands to it, into the state: a part of ``evolve``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _mark_joined(state: State, entry: e.MachineJoined) -> State:
 
 
 def _mark_given_up(state: State, entry: e.MachineGivenUp | e.ControllerSilent) -> State:
-    """Marks the instance as given up. It counts as lost once it has ended, like one that dies by itself."""
+    # It counts as lost only once it has ended, like a machine that dies by itself.
     instance = state.instances[entry.instance]
     return state.with_instances(replace(instance, given_up=True)) if instance.is_live else state
 
@@ -91,12 +91,11 @@ def _advance_clock(state: State, entry: e.Progressed) -> State:
             consistent=max(state.training.consistent, entry.consistent),
         ),
     )
-    ends = state.work_left == 0 and state.terms.reliable_count > 0  # a command ends when its program does
-    return (
-        replace(state, training=replace(state.training, ending_at=state.now))
-        if ends and state.training.ending_at is None
-        else state
-    )
+    # A command job has no reliable machines: it ends when its program does, whatever its last step was.
+    ends = state.work_left == 0 and state.terms.reliable_count > 0
+    if not ends or state.training.ending_at is not None:
+        return state
+    return replace(state, training=replace(state.training, ending_at=state.now))
 
 
 def _locate_checkpoint(state: State, entry: e.CheckpointStored) -> State:
@@ -110,16 +109,10 @@ def _set_checkpoint(state: State, entry: e.Checkpointed) -> State:
     return replace(state, recovery=replace(state.recovery, checkpoint=(entry.clock, entry.folder)))
 
 
-def _ignore_failed_checkpoint(state: State, _: e.CheckpointFailed) -> State:
-    return state
-
-
 def _resume_training(state: State, entry: e.TrainingResumed) -> State:
-    """Sets the clock that training resumes from. Clocks of an earlier run are not this run's work, own ones
-    are.
-    """
     if state.recovery.restarts:
         return resume_from(state, entry.clock, entry.folder)
+    # ``resumed_from`` keeps an earlier run's clocks apart: they are not this run's work.
     return replace(
         state,
         training=replace(state.training, clock=entry.clock, consistent=entry.clock),
@@ -128,7 +121,7 @@ def _resume_training(state: State, entry: e.TrainingResumed) -> State:
 
 
 def _add_egress(state: State, entry: e.CheckpointFetched) -> State:
-    """Adds the egress that is owed to the cloud a checkpoint left; between zones nothing is."""
+    """Adds the egress owed to the cloud whose region a checkpoint left; within a region none is."""
     luggage = state.terms.recovery.luggage
     here, there = _market_of(state, entry.stored_by), _market_of(state, entry.instance)
     if luggage is None or not leaves_region(here, there):
@@ -192,12 +185,10 @@ def _finish_training(state: State, entry: e.TrainingFinished) -> State:
 
 
 def _fail_training(state: State, entry: e.TrainingFailed) -> State:
-    """Ends the training, or begins it again where reliable machines were lost.
-
-    A job that was ended before it could hear of it, its machines given back, has not failed by itself.
-    """
+    """Ends training, or restarts it where reliable machines were lost."""
     if state.phase is Phase.RESTARTING or state.training.stop_given_up:
-        return state  # the failure follows from what is known
+        return state  # the loss or the timeout on record has caused it
+    # If a user ended the run and its machines are released, training fails for want of them: no failure.
     given_back = state.ending.asked is not None and not any(state.live_instances())
     began = state.phase in (Phase.TRAINING, Phase.STOPPING) or state.recovery.restarts > 0
     if not given_back and began and state.phase is not Phase.CLOSING and has_lost_reliable(state):
@@ -222,7 +213,6 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.CheckpointStored: _locate_checkpoint,
     e.CheckpointFetched: _add_egress,
     e.Checkpointed: _set_checkpoint,
-    e.CheckpointFailed: _ignore_failed_checkpoint,
     e.TrainingResumed: _resume_training,
     e.ObjectiveReported: _set_objective,
     e.StageEntered: _enter_stage,
@@ -230,11 +220,11 @@ TRAINING: Final[Mapping[type, Callable[[State, Any], State]]] = {
     e.TrainingFinished: _finish_training,
     e.TrainingFailed: _fail_training,
 }
-"""Maps the training's facts, and the commands to it, to what folds them."""
+"""Maps the facts and commands of training to their handlers."""
 
 
 def training_end(state: State, entry: e.TrainingFinished) -> Instant:
-    """Returns when training ended, which spotctl may hear of later."""
+    """Returns when training ended; ``state.now`` may be later, after a downtime."""
     if state.interruptions.away is None:
         return state.now
     known = entry.at if state.interruptions.away.over_at is None else state.interruptions.away.over_at
@@ -242,14 +232,11 @@ def training_end(state: State, entry: e.TrainingFinished) -> Instant:
 
 
 def worked_until(state: State, over: Instant) -> Mapping[str, int]:
-    """Returns machine-seconds of work by instance type, as ``State.worked``, none of it after ``over``.
-
-    Machines that waited for spotctl to hear of the end did no work. While it is down no machine comes or
-    goes, so the work of that time is spread evenly over it.
-    """
+    """Returns ``TrainingProgress.worked`` without what was added after ``over``, when training ended."""
     away, worked = state.interruptions.away, state.training.worked
     if away is None or over >= state.now:
         return worked
+    # No machine comes or goes during a downtime, so its work is spread evenly over it.
     part = (over - away.since) / (state.now - away.since)
     before = {kind: away.worked.get(kind, 0) for kind in worked}
     return {kind: before[kind] + round(part * (seconds - before[kind])) for kind, seconds in worked.items()}

@@ -52,7 +52,7 @@ class LedgerRow:
 
 
 class Ledger:
-    """Reads and writes a ledger: ``Ledger.at(path)``, or ``Ledger.in_memory()`` where nothing can be lost."""
+    """Reads and writes a ledger: ``Ledger.open_file(path)``, or ``Ledger.in_memory()`` to keep nothing."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._db = connection

@@ -1,4 +1,4 @@
-"""Puts a job's results where the job wants them: its model, or its newest checkpoint."""
+"""Stores a job's result where its job file says: the model, or the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ import numpy as np
 from agileml.node.object_folder import ObjectFolder
 from spotctl.errors import JobError
 
-if TYPE_CHECKING:  # a plan asks here whether files can be written, and needs neither
+if TYPE_CHECKING:  # a plan only checks here whether files can be written, and needs neither
     from agileml.job import JobFolder
     from agileml.node.programs.checkpoint_store import CheckpointStore, StoredCheckpoint
 
 LATEST: Final = "latest"
-"""Name within an output that leads to the newest run's result."""
+"""The link within an output to the newest run's result."""
 
 
 class OutputNotStored(Exception):
-    """Reports that a trained model cannot be put where its job wants it; the message says where it is
-    instead.
-    """
+    """Reports that a result could not be stored where its job wants it; the message says where it is."""
 
 
 def check_output(output: str) -> None:
-    """Raises JobError unless files can be written to ``output``: afterwards the work would be paid for."""
+    """Raises JobError unless files can be written to ``output``."""
+    # Checked before the launch: an error afterwards would come when the work is paid for.
     try:
         ObjectFolder(output).check_writable()
     except Exception as error:  # file systems raise errors of their own
-        raise JobError("output", f"{output} cannot be written to: {_told(error)}") from error
+        raise JobError("output", f"{output} cannot be written to: {_reason(error)}") from error
     if "://" not in output and (Path(output) / LATEST).is_dir() and not (Path(output) / LATEST).is_symlink():
         raise JobError(
             "output",
@@ -40,17 +39,16 @@ def check_output(output: str) -> None:
 
 
 def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str:
-    """Writes the model of ``run`` below ``output``; returns its path. Raises NotKept where that fails.
+    """Writes the model of ``run`` below ``output``; returns its path.
 
-    The model is then in the folder ``instead``, if it can be written there. ``output``/latest leads to the
-    model
-    before it until this one is whole.
+    Raises OutputNotStored where that fails. The model is then in the folder ``instead``, if that can be
+    written. ``output``/latest leads to the model before it until this one is complete.
     """
     place = f"{output.rstrip('/')}/{run}"
     try:
         kept = write_model(training, place)
     except Exception as error:  # file systems raise errors of their own
-        why = f"the work is done, but its model cannot be written to {place} ({_told(error)})"
+        why = f"the work is done, but its model cannot be written to {place} ({_reason(error)})"
         try:
             kept = write_model(training, str(instead))
         except OSError as also:
@@ -62,15 +60,15 @@ def keep_model(training: JobFolder, output: str, run: str, instead: Path) -> str
         latest = f"{output.rstrip('/')}/{LATEST}"
         raise OutputNotStored(
             f"the work is done and its model is in {kept}, but {latest} still leads to an earlier one, if to "
-            f"any: it cannot be replaced ({_told(error)})"
+            f"any: it cannot be replaced ({_reason(error)})"
         ) from error
     return kept
 
 
 def write_model(training: JobFolder, place: str) -> str:
-    """Writes ``place``/model.npz: ``model`` (rows, columns) float32, and what its rows mean.
+    """Writes ``place``/model.npz: ``model``, float32 of shape (rows, columns), and what its rows mean.
 
-    ``place``: a folder or any URL that fsspec knows. The file appears whole or not at all.
+    ``place``: a folder or any URL that fsspec knows. The file appears complete or not at all.
     """
     cut = training.open_input()
     model = training.load_model(cut.shape, training.read_job().setup.partitions)
@@ -83,11 +81,13 @@ def write_model(training: JobFolder, place: str) -> str:
 def point_latest(output: str, run: str) -> None:
     """Makes ``output``/latest lead to the result of ``run``.
 
-    It is a link; behind a URL, and on a file system without links, a file with the run's name.
+    It is a link. Behind a URL, and on a file system without links, it is a file with the run's name.
     """
+    # A new link replaces the old one in one step, so that ``latest`` leads somewhere at every moment.
     link = Path(output) / f"{LATEST}.{os.getpid()}"
     try:
         if "://" not in output:
+            link.unlink(missing_ok=True)  # left by a killed process with the same number
             link.symlink_to(run)
     except OSError:
         link.unlink(missing_ok=True)
@@ -102,13 +102,11 @@ def point_latest(output: str, run: str) -> None:
 
 
 def keep_checkpoint(location: str, output: str, run: str) -> str:
-    """Returns where the newest whole checkpoint of the store at ``location`` is, "" where it has none.
+    """Returns the place of the newest complete checkpoint in the store at ``location``; "" if there is none.
 
-    If ``output`` (a folder or a URL) is set, the checkpoint is copied below it, into a folder of ``run``. A
-    copy
-    that fails leaves the one in the store, and the text says so. Raises NotKept where the store cannot be
-    read any
-    more.
+    ``output``: a folder or a URL to copy it to, below a folder of ``run``; "": it stays in the store alone.
+    Where the copy fails, the result names the store's checkpoint and the reason. Raises OutputNotStored where
+    the store cannot be read.
     """
     from agileml.node.checkpoint_store import CheckpointError
     from agileml.node.programs.checkpoint_store import CheckpointStore
@@ -130,13 +128,11 @@ def keep_checkpoint(location: str, output: str, run: str) -> str:
         point_latest(output, run)
         return copied
     except Exception as error:  # file systems raise errors of their own
-        return f"{kept} (not copied to {output}: {_told(error)})"
+        return f"{kept} (not copied to {output}: {_reason(error)})"
 
 
 def copy_checkpoint(store: CheckpointStore, stored: StoredCheckpoint, output: str) -> str:
-    """Copies a checkpoint to ``output``/step-N as the program wrote it. Raises what the store and ``output``
-    raise.
-    """
+    """Copies a checkpoint to ``output``/step-N as the program wrote it. Raises what either place raises."""
     if "://" not in output:
         Path(output).mkdir(parents=True, exist_ok=True)
         return str(store.restore(stored, Path(output)).path)
@@ -149,6 +145,6 @@ def copy_checkpoint(store: CheckpointStore, stored: StoredCheckpoint, output: st
     return f"{output.rstrip('/')}/{stored.folder_name}"
 
 
-def _told(error: Exception) -> str:
-    """Returns the system's own words, where there are any, without the file's name: the caller names it."""
+def _reason(error: Exception) -> str:
+    # The system's words, without the file name that ``str`` of an OSError adds: the caller names the file.
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,19 +1,19 @@
-"""Shares cut input between runs: each content is cut once, however often it is launched (decision 40).
+"""Shares cut input between runs: the same content is cut once, however often it is launched (decision 40).
 
-ROOT/inputs/KEY/           shards and all else that agileml.data.shards reads, whole
-ROOT/inputs/KEY/about.json what it was cut from, and how large it is; touched when a run takes it
-ROOT/inputs/KEY.part/      one that is being cut, or was when its process was killed
+ROOT/inputs/KEY/           shards and all else that agileml.data.shards reads, complete
+ROOT/inputs/KEY/about.json names the data; its modification time is when a run last used the input
+ROOT/inputs/KEY.part/      an input that is being cut, or was when its process was killed
+ROOT/inputs/KEY.gone/      an input that is being removed, or was when its process was killed
 ROOT/inputs/KEY.lock       held while the input is cut or removed
-ROOT/inputs/digests.json   digests of files that have not changed since
-ROOT/jobs/NAME/RUN/input   the KEY that a run uses: written first, so that nobody removes it
+ROOT/inputs/digests.json   digests of files, valid while these are unchanged
+ROOT/jobs/NAME/RUN/input   the KEY that a run uses
 
-KEY follows from the content of the data, the columns, the application's source and arguments, and the number
-of shards: all that cutting depends on.
+KEY is a digest of all that cutting depends on: the data, the columns, the application's source and arguments,
+and the number of shards.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,27 +24,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import agileml
+from spotctl.records.locks import is_current, is_held, open_lock, try_lock
 from spotctl.timesource import sleep, wall_clock
 
-if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most who look here cut nothing
+if TYPE_CHECKING:  # cutting loads DuckDB and NumPy, and most callers cut nothing
     from agileml.data.fingerprints import Fingerprints, Stat
     from agileml.job import TrainingJob
     from agileml.model_shape import Shape
 
 CLAIM: Final = "input"
-"""File within a run's folder that has the key of the input it uses."""
+"""The file in a run's folder that holds the key of its input."""
 _ABOUT: Final = "about.json"
 _LOOK_EVERY_S: Final = 0.1
 _MOST_DIGESTS: Final = 2000
-"""Number of files whose digest is remembered, the latest ones."""
+"""How many files' digests are remembered: the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptInput:
-    """Describes one cut input. ``used_at``: when a run last took it, in seconds since the epoch."""
+    """Describes one cut input. ``used_at``: when a run last began with it, in seconds since the epoch."""
 
     key: str
     folder: Path
@@ -62,18 +63,17 @@ class InputStore:
     def cut_input(
         self, job: TrainingJob, source: str, run_folder: Path, check: Callable[[], None] = lambda: None
     ) -> tuple[str, Shape]:
-        """Returns where ``source`` is cut for ``job``, and the model's shape; cuts it unless it is cut
-        already.
+        """Returns the folder of ``source`` cut for ``job``, and the model's shape; cuts it where needed.
 
-        The run claims it first. It calls ``check`` now and then, which may raise to give up. Raises
-        ApplicationError where the input is not what the application expects, or changes meanwhile.
+        ``check`` is called now and then, and may raise to give up. Raises ApplicationError where the input
+        is not what the application expects, or changes while it is read.
         """
         from agileml.data.shards import ShardReader
         from spotctl.records.ledger import sync_folder
 
         before = self._fingerprint_source(source, check)
         key = key_of(job, before)
-        # Claimed before it is cut, so that no prune in between removes it.
+        # Claimed, durably, before it is cut or found: so no ``prune`` in between removes it.
         (run_folder / CLAIM).write_text(key)
         sync_folder(run_folder)
         place = self.folder / key
@@ -82,7 +82,7 @@ class InputStore:
                 if not (place / _ABOUT).exists():
                     self._cut_aside(job, source, key, before, check)
             except BaseException:
-                (self.folder / f"{key}.lock").unlink()  # a refused input leaves nothing
+                self._lock_path(key).unlink()  # a refused input leaves nothing behind
                 raise
             os.utime(place / _ABOUT)
             self._remember_digests(before)
@@ -91,7 +91,7 @@ class InputStore:
     def _cut_aside(
         self, job: TrainingJob, source: str, key: str, before: Fingerprints, check: Callable[[], None]
     ) -> None:
-        """Cuts aside, and moves the result into its place when it is whole and on the disk."""
+        """Cuts in a folder aside, which gets its name once it is complete and durable."""
         from agileml.api import ApplicationError
         from agileml.data.fingerprints import changed_since
         from agileml.data.sharding import cut_input
@@ -114,7 +114,7 @@ class InputStore:
         sync_folder(self.folder)
 
     def list_inputs(self) -> list[KeptInput]:
-        """Returns every whole cut input."""
+        """Returns all complete inputs."""
         found = []
         for about in sorted(self.folder.glob(f"*/{_ABOUT}")):
             try:
@@ -124,7 +124,7 @@ class InputStore:
             except (OSError, ValueError):
                 continue  # another process is removing it
             found.append(KeptInput(about.parent.name, about.parent, str(told["data"]), size, used_at))
-        # Folders with a suffix are being cut or removed.
+        # A suffix marks an input that is being cut or removed.
         return [kept for kept in found if not kept.folder.suffix]
 
     def count_users(self, key: str) -> int:
@@ -135,15 +135,17 @@ class InputStore:
     def leftover_folders(self) -> list[Path]:
         """Returns folders left by processes that were killed while they cut or removed."""
         found = [*self.folder.glob("*.part"), *self.folder.glob("*.gone")]
-        return [folder for folder in found if not self._is_locked(folder.stem)]
+        return [folder for folder in found if not is_held(self._lock_path(folder.stem))]
 
     def remove_input(self, key: str, needed: Callable[[], bool]) -> bool:
-        """Removes an input unless ``needed()``, which is asked when no run can begin to use it any more.
+        """Removes an input unless it is in use; returns whether it did.
 
-        Returns False where it is needed: a launch has claimed it or cuts it now.
+        A process that cuts it now uses it, and so does a run for which ``needed()`` returns true.
         """
-        with self._open_lock(key) as lock:
-            if not (_try_lock(lock) and self._is_named(key, lock)) or needed():
+        lock = self._lock_path(key)
+        with open_lock(lock) as file:
+            # ``needed`` comes last: with the lock held, no run can begin to use the input after it answers.
+            if not (try_lock(file) and is_current(file, lock)) or needed():
                 return False
             gone = self.folder / f"{key}.gone"
             for folder in (self.folder / key, self.folder / f"{key}.part"):
@@ -152,18 +154,22 @@ class InputStore:
                     folder.rename(gone)
                     shutil.rmtree(gone)
             shutil.rmtree(gone, ignore_errors=True)
-            (self.folder / f"{key}.lock").unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
         return True
 
     # ---- locks ---------------------------------------------------------------------------------------
 
+    def _lock_path(self, key: str) -> Path:
+        return self.folder / f"{key}.lock"
+
     @contextmanager
     def _hold_lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         """Waits until no other process cuts or removes this input."""
+        lock = self._lock_path(key)
         try:
             while True:
-                with self._open_lock(key) as lock:
-                    if _try_lock(lock) and self._is_named(key, lock):
+                with open_lock(lock) as file:
+                    if try_lock(file) and is_current(file, lock):
                         yield
                         return
                 check()
@@ -172,37 +178,10 @@ class InputStore:
             with suppress(OSError):
                 self.folder.rmdir()  # fails unless it is empty
 
-    @contextmanager
-    def _open_lock(self, key: str) -> Iterator[IO[str]]:
-        while True:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                opened = (self.folder / f"{key}.lock").open("a")
-            except FileNotFoundError:  # a process that cut nothing has just removed the empty folder
-                continue
-            break
-        with opened as lock:
-            yield lock
-
-    def _is_named(self, key: str, lock: IO[str]) -> bool:
-        """Tells whether the lock is still the one that others will open: removing an input removes its
-        lock.
-        """
-        try:
-            return os.stat(self.folder / f"{key}.lock").st_ino == os.fstat(lock.fileno()).st_ino
-        except FileNotFoundError:
-            return False
-
-    def _is_locked(self, key: str) -> bool:
-        if not (self.folder / f"{key}.lock").exists():
-            return False
-        with self._open_lock(key) as lock:
-            return not _try_lock(lock)
-
     # ---- contents --------------------------------------------------------------------------------
 
     def _fingerprint_source(self, source: str, check: Callable[[], None]) -> Fingerprints:
-        """Fingerprints an input, and reads a large file for its digest only once."""
+        """Fingerprints an input. A file that is unchanged since its last digest is not read again."""
         from agileml.data.fingerprints import fingerprint_input
 
         remembered = self._load_digests()
@@ -233,7 +212,7 @@ class InputStore:
 
 
 def claim_of(run_folder: Path) -> str | None:
-    """Returns the key of the input that a run uses; None for a run without one."""
+    """Returns the key of a run's input; None for a run without one."""
     try:
         return (run_folder / CLAIM).read_text().strip()
     except FileNotFoundError:
@@ -241,7 +220,7 @@ def claim_of(run_folder: Path) -> str | None:
 
 
 def key_of(job: TrainingJob, content: Fingerprints) -> str:
-    """Returns the name of an input, which follows from all that cutting it depends on."""
+    """Returns the key of an input: a digest of all that cutting it depends on."""
     from agileml.data.fingerprints import digest_of, digest_of_package
 
     parts = {
@@ -262,9 +241,9 @@ def _source_of(job: TrainingJob) -> list[str]:
 
 
 def source_of_application(reference: str, program: Path | None) -> list[str]:
-    """Returns the source of a loaded application, and of the modules beside it that it imports.
+    """Returns digests of a loaded application's source, and of the modules beside it that it imports.
 
-    ``program``: the file it was loaded from, if that is not a module.
+    ``program``: the file it was loaded from; None for an installed module, of which the whole package counts.
     """
     from agileml.data.fingerprints import digest_of_package
 
@@ -282,18 +261,10 @@ def source_of_application(reference: str, program: Path | None) -> list[str]:
 
 
 def _is_beside(file: Path, folder: Path) -> bool:
-    """Tells whether a file is the user's own module below ``folder``, and not installed there."""
+    """Tells whether a file is a module below ``folder`` that the user wrote, not one installed there."""
     installed = "site-packages" in file.parts
     return folder in file.parents and file.suffix == ".py" and not installed and file.is_file()
 
 
 def _hash_file(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

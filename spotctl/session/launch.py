@@ -23,7 +23,8 @@ from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.job.spec import JobSpec
 from spotctl.records import background
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import JobLocked, Run, RunStore, hold_lock, is_held
+from spotctl.records.locks import JobLocked, hold_lock, is_held
+from spotctl.records.run import Run, RunStore
 from spotctl.report.final import Score, Unscored, final_object, with_score
 from spotctl.session.interrupts import InterruptHandler, Interrupts
 from spotctl.session.launch_plan import JobPlan, expectation_of, plan_launch

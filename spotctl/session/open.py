@@ -97,7 +97,7 @@ def create_run(runs: RunStore, settings: Settings, inputs: RunInputs, observer: 
     ledger = Ledger.open_file(run.ledger_path)
     try:
         # Durable before the ledger begins, since resuming needs it.
-        run.save_prices(inputs.trace, inputs.capacity)
+        run.prices.save(inputs.trace, inputs.capacity)
         ledger.put_note("settings", settings.to_text())
         started = e.JobStarted(inputs.terms.start, inputs.terms)
         state = start_run(started, inputs.trace, ledger, observer, inputs.capacity)
@@ -118,7 +118,7 @@ def opening_state(inputs: RunInputs) -> State:
 def reopen_run(run: Run, ledger: Ledger, settings: Settings) -> RecordedRun:
     """Opens a run again as its record has it: prices or the catalogue may have changed since the start."""
     entries = ledger.read_entries()
-    trace, capacity = run.load_prices(), run.load_capacity()
+    trace, capacity = run.prices.load_prices(), run.prices.load_capacity()
     state = fold_entries(entries, trace, capacity)
     return RecordedRun(run, ledger, settings, RunInputs(state.terms, trace, capacity), state, entries)
 

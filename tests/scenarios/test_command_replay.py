@@ -57,7 +57,9 @@ def test_a_real_program_and_a_replay_write_the_same_ledger(
         assert watcher.run is not None
         ledger = watcher.run.open_ledger()
         told[world] = (story(ledger.read_entries()), finished.final["cost"])
-        assert redecided(ledger.read_entries(), watcher.run.load_prices()) == list(ledger.read_entries())
+        assert redecided(ledger.read_entries(), watcher.run.prices.load_prices()) == list(
+            ledger.read_entries()
+        )
         ledger.close()
     assert told[WorldKind.LOCAL] == told[WorldKind.REPLAY]
     kinds = {type(entry) for entry in told[WorldKind.REPLAY][0]}

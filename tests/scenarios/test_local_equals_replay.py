@@ -132,4 +132,4 @@ def test_a_measured_runs_facts_call_for_exactly_its_commands(folder: Path) -> No
     measured = ran(folder, WorldKind.LOCAL, "measured")
     assert any(isinstance(entry, e.ObjectiveReported) for entry in measured.entries)
     assert any(isinstance(entry, e.EvictionWarned) for entry in measured.entries)
-    assert redecided(measured.entries, measured.run.load_prices()) == list(measured.entries)
+    assert redecided(measured.entries, measured.run.prices.load_prices()) == list(measured.entries)

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from spotctl.errors import AlreadyRunning
-from spotctl.records.run import JobLocked, Run, RunStore
+from spotctl.records.locks import JobLocked
+from spotctl.records.run import Run, RunStore
 from spotctl.session.open import RecordedRun, reopen_run, settings_of
 
 

@@ -28,7 +28,8 @@ from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle.requests import Request, RequestFile, RequestLine
 from spotctl.records.codec import from_json, to_json
 from spotctl.records.ledger import sync_folder
-from spotctl.records.run import JobLocked, default_root, hold_lock, is_held
+from spotctl.records.locks import JobLocked, hold_lock, is_held
+from spotctl.records.run import default_root
 from spotctl.timesource import wall_clock
 
 _NEVER: Final = Instant(0)

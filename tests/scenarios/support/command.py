@@ -149,7 +149,7 @@ class CommandProduct(Product):
         entries = [row.entry for row in self.rows()]
         cost = shown["cost"]
         assert (cost["total"], cost["refunded"]) == owed(entries, self.folder / "prices.csv")
-        assert redecided(entries, self.run.load_prices()) == entries
+        assert redecided(entries, self.run.prices.load_prices()) == entries
 
     def check_done(self) -> dict[str, Any]:
         """It ended well, with the result of an undisturbed run, and nothing is left of it."""

@@ -355,7 +355,7 @@ class Product:
         entries = [row.entry for row in self.rows()]
         cost = shown["cost"]
         assert (cost["total"], cost["refunded"]) == owed(entries, self.folder / "prices.csv")
-        assert redecided(entries, self.run.load_prices()) == entries
+        assert redecided(entries, self.run.prices.load_prices()) == entries
 
     def check_model(self, clocks: int) -> None:
         """Bit for bit what a plain loop computes."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from bidbrain.bidding.decision_times import REFUSED_REST_S
 from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS
 from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS
@@ -18,7 +19,7 @@ from spotctl.control.billing import instance_bills
 from spotctl.control.drive import drive, start_run
 from spotctl.control.restart import MOST_IN_VAIN
 from spotctl.control.run_spec import CheckpointPolicy, RunSpec
-from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state import State
 from spotctl.control.state_values import Phase
 from spotctl.engines.shadowed import ReplayedFacts
 from spotctl.engines.simulated import simulate_training

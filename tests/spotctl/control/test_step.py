@@ -8,6 +8,7 @@ from functools import reduce
 
 import pytest
 
+from bidbrain.bidding.decision_times import REFUSED_REST_S
 from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS, AWS_2016
 from pricing_data.model.units import HOUR_S, Instant, MicroUsd, Seconds, UsdPerHour
@@ -15,7 +16,7 @@ from spotctl.control import entries as e
 from spotctl.control.billing import certain_cost, cost_so_far
 from spotctl.control.evolve import RELEASE_LEAD_S, evolve, initial_state
 from spotctl.control.run_spec import RunSpec
-from spotctl.control.state import REFUSED_REST_S, State
+from spotctl.control.state import State
 from spotctl.control.state_values import Phase
 from spotctl.control.step import plan
 from tests.spotctl.build import MARKETS, START, changed, scripted_trace, terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from agileml.job import JobFolder, TrainingJob
 from agileml.model_shape import Shape
 from agileml.protocol.events import Setup
 from spotctl.errors import UsageError
-from spotctl.records.outputs import OutputNotStored, check_output, keep_model
+from spotctl.records.outputs import OutputNotStored, check_output, keep_model, point_latest
 
 
 def test_a_folder_that_can_be_written_to_is_left_empty(tmp_path: Path) -> None:
@@ -75,6 +76,12 @@ def test_models_are_kept_by_run_and_latest_leads_to_the_newest_whole_one(tmp_pat
     with pytest.raises(OutputNotStored):
         keep_model(broken, str(output), "r3", tmp_path)
     assert kept_in(output / "latest" / "model.npz") == 2.0, "the last good one stays"
+
+
+def test_what_a_killed_process_left_behind_does_not_keep_latest_from_being_a_link(tmp_path: Path) -> None:
+    (tmp_path / f"latest.{os.getpid()}").symlink_to("r0")
+    point_latest(str(tmp_path), "r1")
+    assert [(path.name, path.readlink().name) for path in tmp_path.iterdir()] == [("latest", "r1")]
 
 
 def test_behind_a_url_latest_is_a_file_with_the_run_s_name(tmp_path: Path) -> None:

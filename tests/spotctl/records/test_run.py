@@ -15,7 +15,8 @@ from pricing_data.model.market import PriceHistory
 from spotctl.control import entries as e
 from spotctl.errors import LedgerError
 from spotctl.records.ledger import Ledger
-from spotctl.records.run import JobLocked, Run, RunStore, default_root
+from spotctl.records.locks import JobLocked
+from spotctl.records.run import Run, RunStore, default_root
 from tests.spotctl.build import START, random_trace, terms
 
 STARTED = e.JobStarted(START, terms())
@@ -188,8 +189,8 @@ def test_the_state_of_a_run_is_the_fold_of_its_record(runs: RunStore) -> None:
 
 def test_the_history_comes_back_to_the_last_bit(runs: RunStore) -> None:
     run, history = runs.create_run("nightly"), random_trace(seed=4).as_of(START)
-    run.save_prices(history)
-    again = run.load_prices()
+    run.prices.save(history)
+    again = run.prices.load_prices()
     assert again.markets == history.markets
     for market in history.markets:
         kept, was = again.series(market), history.series(market)
@@ -199,8 +200,8 @@ def test_the_history_comes_back_to_the_last_bit(runs: RunStore) -> None:
 
 def test_an_empty_history_comes_back_empty(runs: RunStore) -> None:
     run = runs.create_run("nightly")
-    run.save_prices(PriceHistory())
-    assert run.load_prices().markets == ()
+    run.prices.save(PriceHistory())
+    assert run.prices.load_prices().markets == ()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\3\4 cut off"])
@@ -209,7 +210,7 @@ def test_a_history_that_is_missing_or_damaged_is_reported(runs: RunStore, conten
     if content is not None:
         (run.folder / "prices.npz").write_bytes(content)
     with pytest.raises(LedgerError, match=r"prices\.npz cannot be read"):
-        run.load_prices()
+        run.prices.load_prices()
 
 
 # ---- where -----------------------------------------------------------------------------------------
