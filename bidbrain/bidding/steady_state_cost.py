@@ -177,7 +177,8 @@ def sum_footprint(setting: MarketSetup, at: DecisionBatch, rates: MachineRates) 
 def _horizon_s(setting: MarketSetup, at: DecisionBatch) -> Floats:
     """Returns H: (n, 1), or (1, 1) where it is the same for all."""
     limits = setting.limits
-    most = min(limits.max_instances * float(setting.cores.max()), limits.max_cores)
+    # A job that may hold no spot machine at all gets the longest horizon.
+    most = max(min(limits.max_instances * float(setting.cores.max()), limits.max_cores), 1e-9)
     # All cores together take at least this long for the rest of the work.
     ahead_s: Floats = np.clip(at.work_left / most, *HORIZON_BOUNDS_S)[:, None]
     # One row instead of n, where all decision points share H.

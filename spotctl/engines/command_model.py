@@ -79,9 +79,10 @@ class SimulatedProgram:
                     self._warn_machine(name, command)
             case e.TellLost() | e.TellReleased():
                 for name in command.instances:
+                    # While the machine is still known: the work it did up to now is counted by its cores.
+                    self._stop_program(name, command.at, keeps=False)
                     self._machines.pop(name, None)
                     self._safe_at.pop(name, None)
-                    self._stop_program(name, command.at, keeps=False)
             case e.TellStop():
                 if self._active is not None:
                     self._stop_program(self._active, command.at, keeps=self._checkpoints_on_warning)

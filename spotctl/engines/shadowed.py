@@ -33,6 +33,7 @@ _MODELLED = (
     e.Checkpointed,
     e.TrainingResumed,
     e.TrainingFinished,
+    e.TrainingFailed,
 )
 """The facts that a model reports."""
 
@@ -67,17 +68,11 @@ class ReplayedFacts:
 
 
 class ShadowedTraining:
-    """Takes facts from ``model`` while ``real`` does the work. ``told`` facts of the model are on record.
+    """Takes facts from ``model`` while ``real`` does the work. ``clock``: seconds that only ever grow."""
 
-    ``clock``: seconds that only ever grow.
-    """
-
-    def __init__(
-        self, model: Training, real: Training, told: int, clock: Callable[[], float] = stopwatch
-    ) -> None:
+    def __init__(self, model: Training, real: Training, clock: Callable[[], float] = stopwatch) -> None:
         self._model = model
         self._real = real
-        self._to_skip = told
         self._ended: e.TrainingFinished | e.TrainingFailed | None = None
         self._held: e.TrainingFinished | None = None
         self._clock = clock
@@ -116,9 +111,7 @@ class ShadowedTraining:
             elif isinstance(fact, (e.TrainingFinished, e.TrainingFailed)):
                 self._ended = fact
         for fact in self._model.take_facts(now):
-            if self._to_skip:
-                self._to_skip -= 1
-            elif isinstance(fact, e.TrainingFinished):
+            if isinstance(fact, e.TrainingFinished):
                 # The model ends first. Its end waits for the real one, which knows where the trained model
                 # is.
                 self._held, self._held_at = fact, self._clock()

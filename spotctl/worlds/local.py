@@ -24,10 +24,9 @@ from spotctl.control.engine_traits import CHECKPOINTING_PROGRAM, ELASTIC_TRAININ
 from spotctl.control.lifecycle import InstanceState
 from spotctl.control.run_spec import RunSpec
 from spotctl.control.state import State
-from spotctl.engines.agileml import REPORTED_FACTS
 from spotctl.engines.base import Training, repeat_commands
 from spotctl.engines.registry import EngineAdapter, adapt_engine
-from spotctl.engines.shadowed import ShadowedTraining
+from spotctl.engines.shadowed import ReplayedFacts, ShadowedTraining
 from spotctl.engines.simulated import simulate_training
 from spotctl.errors import Interrupted
 from spotctl.job.resolve import RunInputs
@@ -258,8 +257,5 @@ def _build_training(
     """
     if settings.spec.local.progress == "measured":
         return engine.build_training(host, on_record)
-    told = sum(
-        isinstance(entry, REPORTED_FACTS) and not isinstance(entry, e.ObjectiveReported)
-        for entry in on_record
-    )
-    return ShadowedTraining(simulate_training(terms), engine.build_training(host, []), told)
+    model = ReplayedFacts(simulate_training(terms), on_record)
+    return ShadowedTraining(model, engine.build_training(host, []))

@@ -26,7 +26,9 @@ from msgspec import structs
 from bidbrain.bidding.decision_times import RENEWAL_LEAD_S
 from bidbrain.bidding.market_outlook import MarketOutlook, market_outlooks
 from bidbrain.cluster.lease import Lease
+from bidbrain.cluster.policies.base import Infeasible
 from bidbrain.cluster.policies.problem import ClusterCapacity, JobKinds, Jobs, ShareProblem
+from bidbrain.cluster.policies.registry import make_policy
 from bidbrain.cluster.rounds import FADE, Combinations, choose_slots
 from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Instant
@@ -84,6 +86,28 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
         job.name: _hold_since(job, lease, table) for job in jobs if (lease := leases[job.name]) is not None
     }
     return RoundPlan(leases, shares, received, broke, since)
+
+
+def allocate_with_fallback(jobs: Sequence[SchedulableJob], table: RoundInputs) -> tuple[RoundPlan, str]:
+    """Allocates a round; also returns why it is not the policy's own, "" where it is.
+
+    As long as a budget policy has no answer, machines are shared as by ``makespan``.
+    """
+    try:
+        return allocate_round(jobs, table), ""
+    except Infeasible as error:
+        # Jobs that run keep running, and what they spend still counts.
+        return allocate_round(jobs, replace(table, policy=make_policy("makespan", {}))), str(error)
+
+
+def rejects_newcomer(newcomer: SchedulableJob, jobs: Sequence[SchedulableJob], table: RoundInputs) -> str:
+    """Returns why the policy has no answer with one job more; "" where it has one, or has none without it."""
+    try:
+        allocate_round([*jobs, newcomer], table)
+    except Infeasible as error:
+        _, before = allocate_with_fallback(jobs, table)
+        return "" if before else str(error)
+    return ""
 
 
 # ---- what there is, and what it is worth to each job ----------------------------------------------

@@ -15,9 +15,6 @@ and waiting jobs rise in priority meanwhile (Narayanan 5.5). After that the orde
 and no job with a share waits longer than the holds before it. A job that would be done within a hold ends
 first; for that it may stay one hold more. A move to a pool that is better for the job itself waits for no
 hold to end, where
-and nobody with a share waits longer than the turns before it. A job that would be done within a turn ends
-first; for that it may stay one turn more. A move to a pool that is better for the job itself waits for no
-turn, where
 
     T' (H - s) > T H  and  e' <= e,   or   e' H < e (H - s)  and  T' >= T
 

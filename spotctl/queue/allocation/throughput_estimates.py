@@ -2,7 +2,8 @@
 
 Before a job has run, a type is as fast as its cores (the catalogue's nu). While it runs, its own progress
 says more (``bidbrain.performance.speed_fit``): directly about the types it used, and about the others as far
-as they move together. A queue uses that whether or not the job's own decisions do (``scaling: {measure:
+as they move together. A queue uses that whether or not the job's own decisions do
+(``scaling: {measure: true}`` in its file).
 """
 
 from __future__ import annotations

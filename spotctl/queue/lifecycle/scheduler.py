@@ -24,7 +24,7 @@ from spotctl.control import entries as e
 from spotctl.control.billing import certain_cost
 from spotctl.errors import DeadlineInfeasible, Interrupted, LedgerError, SpotctlError, UsageError
 from spotctl.queue.allocation import job_views
-from spotctl.queue.allocation.budget_fallback import allocate_with_fallback, rejects_newcomer
+from spotctl.queue.allocation.allocate import allocate_with_fallback, rejects_newcomer
 from spotctl.queue.allocation.lease_changes import find_lease_changes
 from spotctl.queue.allocation.quotas import Pools
 from spotctl.queue.allocation.round_inputs import RoundInputs, RoundPlan, SchedulableJob, make_round_policy

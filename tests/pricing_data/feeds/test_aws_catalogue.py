@@ -17,7 +17,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from pricing_data.errors import FeedBroken, FeedError, FeedThrottled, FeedUnreachable
+from pricing_data.errors import FeedBroken, FeedError, FeedUnreachable
 from pricing_data.feeds.aws import catalogue
 from pricing_data.feeds.aws.advisor import MONTH_S, AwsAdvisorFeed
 from pricing_data.feeds.aws.client import AwsSettings
@@ -171,8 +171,6 @@ def test_the_advisors_bands_become_rates_of_a_month(recorded_data: Path) -> None
         (b"[]", 200, FeedBroken),
         (b'{"ranges": [{"index": 0, "label": "seldom"}], "spot_advisor": {}}', 200, FeedBroken),
         (b"", 404, FeedBroken),
-        (b"", 429, FeedThrottled),
-        (b"", 503, FeedUnreachable),
     ],
 )
 def test_an_address_without_the_advisors_file_is_said(

@@ -14,7 +14,6 @@ from pricing_data.errors import (
     FeedCredentialsExpired,
     FeedCredentialsRejected,
     FeedError,
-    FeedThrottled,
     FeedUnavailable,
     FeedUnreachable,
     RegionRefused,
@@ -123,20 +122,6 @@ def failures(report: FetchReport) -> list[FeedError]:
     return [part.failure for part in report.parts if part.failure is not None]
 
 
-def test_everything_that_is_listed_is_stored(cloud: Cloud) -> None:
-    report, store = cloud.fetch_all()
-    assert report.is_complete, failures(report)
-    check(store, cloud.expected)
-
-
-def test_a_second_fetch_finds_nothing_new(cloud: Cloud) -> None:
-    _, store = cloud.fetch_all()
-    report, store = cloud.fetch_all(store)
-    assert report.is_complete
-    assert sum(part.new for part in report.parts) == 0
-    check(store, cloud.expected)
-
-
 @pytest.mark.parametrize("name", sorted(_PATHS))
 def test_some_types_and_regions_are_all_that_is_asked_for(name: str) -> None:
     cloud = Cloud(name)
@@ -186,14 +171,6 @@ def test_a_connection_that_breaks_in_the_middle_of_a_page_loses_nothing(cloud: C
     assert report.is_complete, failures(report)
     check(store, cloud.expected)
     assert len(cloud.naps) == len(cloud.paths)
-
-
-def test_whoever_throttles_for_ever_is_reported(cloud: Cloud) -> None:
-    path = cloud.paths[PartKind.PRICES]
-    cloud.server.faults += [Fault(path, cloud.refuse_with(429))] * 1000
-    report, _ = cloud.fetch_all()
-    named = [*failures(report), *(error for _, error in report.unavailable)]
-    assert any(isinstance(error, FeedThrottled) for error in named)
 
 
 def test_a_server_that_fails_is_asked_again(cloud: Cloud) -> None:

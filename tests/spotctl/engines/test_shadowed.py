@@ -46,7 +46,7 @@ class Says:
 )
 def test_it_ends_when_the_model_says_and_as_its_processes_do(real: e.Fact, end: e.Fact) -> None:
     processes = Says()
-    training = ShadowedTraining(Says(DONE), processes, told=0)
+    training = ShadowedTraining(Says(DONE), processes)
     assert training.take_facts(START) == ()
     assert [effect.name for effect in training.pending_effects()] == ["the training ends"]
     processes.left.append(real)
@@ -57,7 +57,7 @@ def test_it_ends_when_the_model_says_and_as_its_processes_do(real: e.Fact, end: 
 def test_processes_that_never_end_are_not_waited_for_for_ever() -> None:
     """Time goes on when its floor has run out, and nothing else would end the run."""
     seconds = 0.0
-    training = ShadowedTraining(Says(DONE), Says(), told=0, clock=lambda: seconds)
+    training = ShadowedTraining(Says(DONE), Says(), clock=lambda: seconds)
     assert training.take_facts(START) == ()
     seconds = FINISH_FLOOR_S - 1
     assert training.take_facts(START) == ()
