@@ -10,7 +10,7 @@ from spotctl.cli.format import output
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl doctor")(doctor)
+    app.command()(doctor)
 
 
 def doctor(
@@ -18,7 +18,11 @@ def doctor(
 ) -> None:
     """Check whether this computer can run jobs.
 
-    What it has, what is missing, and what to do about it. Exits with 1 where no job would run.
+    Lists what was found, what is missing and how to fix it. Exits with 1 if no job can run here.
+
+    \b
+    Examples:
+      spotctl doctor
     """
     from spotctl.cli.format import amounts, json_lines
     from spotctl.records.run import default_root

@@ -14,29 +14,34 @@ from spotctl.job.choices import JobKind
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl init movies.yaml --app mf --data ratings.csv")(init)
+    app.command()(init)
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[JOB.yaml]", help="The file to write.")] = Path("job.yaml"),
+    file: Annotated[Path, typer.Argument(metavar="[JOB.yaml]", help="File to write.")] = Path("job.yaml"),
     kind: Annotated[
         JobKind | None,
         typer.Option(
             "--app",
-            help="What to train: ratings (mf), classes (mlr), topics (lda), or a program of yours (command).",
+            help="mf: matrix factorization of ratings; mlr: logistic regression; lda: topic model; command: "
+            "your own program.",
         ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The training data, a file or a URL.")
-    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="Training data: a file or a URL.")] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="The program's command line, with --app command.")
+        str | None, typer.Option(metavar="COMMAND", help="Command line of the program, for --app command.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a job file to begin with.
+    """Write a commented job file to start from.
 
-    With comments on what to change. Asks for what the options leave open, and starts nothing.
+    Asks for the values that no option sets. Starts nothing.
+
+    \b
+    Examples:
+      spotctl init
+      spotctl init movies.yaml --app mf --data ratings.csv
+      spotctl init train.yaml --app command --run "python train.py"
     """
     from spotctl.job.templates import job_file
 

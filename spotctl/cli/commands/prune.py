@@ -16,27 +16,35 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl prune --keep 30d --yes")(prune)
+    app.command()(prune)
 
 
 def prune(
     keep: Annotated[
         str | None,
         typer.Option(
-            metavar="N|SPAN", help="Also remove records of ended runs, but for N of each job, or since 30d."
+            metavar="N|DURATION",
+            help="Also delete records of ended runs, except the newest N of each job, or those that ended "
+            "within DURATION, like 30d.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be freed, free nothing.")
+        bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Free it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Free disk that no run needs any more.
+    """Delete cached input and old records that no run needs.
 
-    Cut input that no unfinished run uses; with --keep, only what is older, and records of runs that
-    ended before that. Models in outputs and runs that may go on are never touched.
+    Cached input is data that was cut into shards. Without --keep, deletes all of it that no unfinished run
+    uses. With --keep, spares what the kept runs used, or what was used within DURATION. Never touches output
+    folders, checkpoint stores or runs that can be resumed.
+
+    \b
+    Examples:
+      spotctl prune --dry-run
+      spotctl prune --keep 30d --yes
     """
     from spotctl.cli.format import json_lines
     from spotctl.prune import Retention, find_unneeded, free_unneeded

@@ -62,12 +62,12 @@ def auctions(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_help_ends_with_an_example() -> None:
+def test_every_help_has_examples_before_its_options() -> None:
     for verb in VERBS:
         result = spotctl("prices", verb, "--help")
         assert result.exit_code == 0
-        *_, last = result.stdout.strip().split("\n\n")
-        assert last.strip().startswith(f"Example: spotctl prices {verb}")
+        examples = result.stdout.partition("\n\nOptions:")[0].partition("  Examples:\n")[2]
+        assert f"spotctl prices {verb}" in examples
 
 
 def test_help_and_nothing_loads_no_database() -> None:
