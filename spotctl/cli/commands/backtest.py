@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from spotctl.cli.commands import options
 from spotctl.cli.commands.launch import AvailabilityOption, RulesOption, TraceMarketOption
 from spotctl.cli.format import output
 from spotctl.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Defines ``doctor``: whether this computer can run jobs, and what to do where it cannot."""
+"""Defines ``doctor``: checks whether this computer can run jobs, and gives remedies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def doctor(
         for one in found:
             advice = f"  -> {one.advice}" if one.advice else ""
             output.write_data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
-        mend = f"{amounts.count_noun(len(failed), 'thing')} to mend before a job can run"
-        output.write_note(mend if failed else "jobs can run here")
+        problems = f"{amounts.count_noun(len(failed), 'problem')} to fix before a job can run"
+        output.write_note(problems if failed else "jobs can run here")
     if failed:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Defines ``init``: writes a job file to begin with."""
+"""Defines ``init``: writes a job file to start from."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ def init(
     from spotctl.job.templates import job_file
 
     if file.exists() and not force:
-        raise UsageError(f"{file} is there already; name another file, or add --force")
+        raise UsageError(f"{file} exists already; name another file, or add --force")
     if kind is None:
-        meanings = "mf: ratings, mlr: classes, lda: topics, command: a program"
+        meanings = "mf: ratings, mlr: classes, lda: topics, command: your own program"
         kind = JobKind(
-            _ask_answer(f"What is to be trained ({meanings})?", "--app", "mf", [k.value for k in JobKind])
+            _ask_answer(f"What should be trained ({meanings})?", "--app", "mf", [k.value for k in JobKind])
         )
     if kind is JobKind.COMMAND:
         if data is not None:
-            raise UsageError("--data: a program finds its data itself; leave it out with --app command")
+            raise UsageError("--data: a program finds its own data; leave --data out with --app command")
         run = run or _ask_answer("Its command line?", "--run", "python train.py")
         text = job_file(kind, run, file)
     else:
         if run is not None:
-            raise UsageError(f"--run: belongs to --app command, and this is {kind.value}")
+            raise UsageError(f"--run: only for --app command, and this is {kind.value}")
         data = data or _ask_answer("The training data, a file or a URL?", "--data", "data.csv")
         text = job_file(kind, data, file)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
-    output.write_note(f"written to {file}; look at what it would do: spotctl plan {file}")
+    output.write_note(f"written to {file}; next, see what it would do: spotctl plan {file}")
 
 
 def _ask_answer(question: str, option: str, default: str, choices: list[str] | None = None) -> str:
     if not output.can_ask():
-        raise UsageError(f"nobody can be asked here; say it with {option}")
+        raise UsageError(f"there is no terminal to ask at; set {option}")
     while True:
-        told = str(typer.prompt(question, default=default, err=True)).strip()
-        if choices is None or told in choices:
-            return told
-        output.write_note(f"found {told!r}, expected one of {', '.join(choices)}")
+        answer = str(typer.prompt(question, default=default, err=True)).strip()
+        if choices is None or answer in choices:
+            return answer
+        output.write_note(f"found {answer!r}, expected one of {', '.join(choices)}")

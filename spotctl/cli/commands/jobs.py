@@ -1,4 +1,4 @@
-"""Defines verbs about existing runs: what they are doing, what they wrote, and how to end them."""
+"""Defines verbs about existing runs: show, follow and end them."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def down(
     if failures:
         raise SpotctlError("\n".join(failures))
     if not chosen:
-        output.write_note("no job has machines: all runs have ended")
+        output.write_note("no job has machines: all runs ended")
 
 
 def _end_run(run: Run, ask: UserRequest) -> None:
@@ -178,11 +178,11 @@ def _end_run(run: Run, ask: UserRequest) -> None:
     with RunLogLines() as watcher:
         finished = launch.end_run(run, ask, watcher)
     if finished is None:
-        output.write_note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
+        output.write_note(f"{run.name}: request sent; `spotctl wait {run.name}` returns when it is done")
     else:
         final = finished.final
         output.write_note(
-            f"{run.name}: {final['why']}; in all it comes to ${final['cost']['total']} ({event_text.NOMINAL})"
+            f"{run.name}: {final['why']}; total cost ${final['cost']['total']} ({event_text.NOMINAL})"
         )
 
 
@@ -250,7 +250,7 @@ def gc(
             json_lines.to_document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows})
         )
     else:
-        how = "is left" if dry_run else "ended"
+        how = "left" if dry_run else "released"
         for row in rows:
             output.write_data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
         output.write_note(f"{amounts.count_noun(len(rows), 'machine')} without a job")
@@ -271,4 +271,4 @@ def _find_run(runs: RunStore, name: str) -> Run:
     from spotctl.schema.document import suggest_nearest
 
     known = [known.name for known in runs.list_runs()]
-    raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists all")
+    raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists them")

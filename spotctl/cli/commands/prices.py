@@ -197,7 +197,7 @@ def status(
     if options.wants_json(form, as_json):
         screen.write_data(json_lines.to_document(storeview.store_document(found, _wall_instant())))
     elif storeview.is_empty(found):
-        screen.write_note(storeview.NOTHING)
+        screen.write_note(storeview.NO_PRICES)
     else:
         screen.show_picture(storeview.draw_store(found, _wall_instant()))
 

@@ -1,4 +1,4 @@
-"""Defines ``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
+"""Defines ``queue``: runs many jobs on one host, under a policy, quotas, a budget and deadlines."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def add(
     loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
     folder = QueueFolder(spec.name)
     if loaded.name in {*_known_jobs(spec), *_ended_jobs(folder)}:
-        raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
+        raise UsageError(f"{spec.name} already has a job {loaded.name}; choose another name with --name")
     member = Member(loaded, weight, entity, priority, best_effort)
     folder.leave_request(Request(loaded.name, member_text(member)))
     when = "at its next round" if folder.is_live() else "when it runs"
-    output.write_note(f"{loaded.name}: {spec.name} takes it up {when}")
+    output.write_note(f"{loaded.name}: added; {spec.name} takes it up {when}")
 
 
 @group.command()
@@ -119,17 +119,17 @@ def rm(
     spec = load_queue(queue)
     folder, known = QueueFolder(spec.name), _known_jobs(spec)
     if job in _ended_jobs(folder):
-        raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
+        raise UsageError(f"{job} has already left {spec.name}: it ended, or never started")
     if job not in known:
         has = ", ".join(known) or "none"
         raise UsageError(f"{spec.name} has no job {job!r}{suggest_nearest(job, known)}; it has {has}")
     folder.leave_request(Request(job))
-    when = ": what runs of it ends at the next round" if folder.is_live() else ""
+    when = "; it stops at the next round" if folder.is_live() else ""
     output.write_note(f"{job}: removed from {spec.name}{when}")
 
 
 def _ended_jobs(folder: QueueFolder) -> frozenset[str]:
-    """Returns jobs that have left the current run. Their names are used up, since their bills carry them."""
+    """Returns jobs that left the current run. Their names stay taken, since their bills carry them."""
     going = folder.unfinished_run()
     return frozenset() if going is None else frozenset(going.read_record().left)
 

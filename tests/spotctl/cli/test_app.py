@@ -107,7 +107,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["launch"], "Missing argument"),
         (["launch", "missing.yaml"], "spotctl: missing.yaml: cannot be read: No such file"),
         (["launch", "bad.yaml", "--yes"], "bad.yaml:1:1: nmae: unknown key"),
-        (["launch", "nightly.yaml"], "nobody can be asked here whether to start; add --yes"),
+        (["launch", "nightly.yaml"], "there is no terminal to confirm at; add --yes"),
         (["launch", "nightly.yaml", "--cloud", "aws"], "Invalid value for '--cloud'"),
         (["launch", "nightly.yaml", "--cloud", "asw"], "Invalid value for '--cloud'"),
         (["launch", "nightly.yaml", "--deadline", "60"], "--deadline: '60' is not a duration"),
