@@ -4,8 +4,8 @@
     ├── UsageError              2  the command line or a file is wrong; nothing was started
     │   ├── JobFileError        2  the same, with every problem of the file and where it stands
     │   └── JobError            2  a job asks for what prices, machines or the application do not have
-        ├── NothingToDo             3  it was done already, or the user declined
-        ├── AlreadyRunning          8  the job or the queue runs already, and no option says what to do then
+    ├── NothingToDo             3  it was done already, or the user declined
+    ├── AlreadyRunning          8  the job or the queue runs already, and no option says what to do then
     ├── DeadlineInfeasible      6  a deadline or a budget cannot be met, or was missed
     ├── LedgerError             1  the record of a run cannot be read or written
     ├── Interrupted             7  a person or a signal ended it; the message says what is left

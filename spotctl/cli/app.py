@@ -1,7 +1,7 @@
-"""Assembles the command ``spotctl``: its verbs, and what becomes of errors.
+"""Assembles the command ``spotctl`` from its verbs, and turns errors into messages and exit codes.
 
 Verbs parse, call and render; the layers below do the work. Nothing heavy is imported here or at the top of
-a verb's module: help and completion load neither numpy nor sockets nor YAML.
+a verb's module, so that help and completion load neither numpy nor sockets nor YAML.
 """
 
 from __future__ import annotations
@@ -35,13 +35,26 @@ from spotctl.errors import SpotctlError
 
 _CTRL_C: Final = 130
 """Exit code that a shell reports for a program that Ctrl-C ended."""
+EXIT_CODES: Final = (
+    ("0", "success"),
+    ("1", "the job failed, or another error that is not the user's"),
+    ("2", "wrong usage or a bad file; the message says what and where"),
+    ("3", "nothing to do: declined, already ended, or already running with --if-running skip"),
+    ("4", "a cloud rejected the credentials or permissions"),
+    ("5", "no capacity or quota in any allowed market"),
+    ("6", "the deadline or the budget cannot be met, or was missed"),
+    ("7", "interrupted; the message says whether the job goes on or was torn down"),
+    ("8", "the job is already running; nothing was started"),
+    ("130", "Ctrl-C, SIGTERM or a closed terminal before anything was started"),
+)
+"""What every verb's exit codes mean, for help and docs/cli.md."""
 
 
 class _Verbs(TyperGroup):
-    """Holds the verbs, and answers our errors with their message and exit code."""
+    """Holds the verbs; prints the message of an error of ours and exits with its code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads plain values of all verbs' options without loading what only unusual ones need."""
+        """Reads plain option values without loading pydantic, which only unusual ones need."""
         try:
             from spotctl.cli.commands.option_values import use_quick_params
         except ImportError:  # another version of Typer, which reads all options itself
@@ -66,15 +79,22 @@ class _Verbs(TyperGroup):
 
 
 def _describe_error(error: OSError) -> str:
-    """Returns what a system call said, and of which file; for streams it names none."""
+    """Returns the message of a failed system call, with its file if it names one."""
     return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
 
 
 app = typer.Typer(
     name="spotctl",
     cls=_Verbs,
-    help="Train models on spot capacity: cheapest, nothing lost, and the truth about money.",
-    epilog="Example: spotctl launch movies.yaml",
+    help="""Train models on cheap spot machines, without losing work to evictions.
+
+    \b
+    Examples:
+      spotctl init movies.yaml     write a job file
+      spotctl plan movies.yaml     see what it would cost
+      spotctl launch movies.yaml   run it
+    """,
+    epilog="\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -105,7 +125,7 @@ def _print_version(wanted: bool) -> None:
 def _root_options(
     show_version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Takes the options before the verb."""
@@ -124,18 +144,31 @@ schema.add_to(app)
 doctor.add_to(app)
 
 
-@app.command("version", epilog="Example: spotctl version")
+@app.command("version")
 def show_version() -> None:
-    """Show the version."""
+    """Print the version.
+
+    \b
+    Examples:
+      spotctl version
+    """
     _print_version(True)
 
 
-@app.command(epilog='Example: eval "$(spotctl completion bash)"')
+@app.command()
 def completion(
     ctx: typer.Context,
-    shell: Annotated[_Shell, typer.Argument(help="Whose script.", show_default=False)],
+    shell: Annotated[
+        _Shell, typer.Argument(metavar="SHELL", help="Shell to complete in.", show_default=False)
+    ],
 ) -> None:
-    """Print the script that completes verbs, jobs and values."""
+    """Print a shell completion script for verbs, jobs and values.
+
+    \b
+    Examples:
+      eval "$(spotctl completion bash)"
+      spotctl completion zsh > ~/.zfunc/_spotctl
+    """
     from typer.completion import shell_complete
 
     raise typer.Exit(
@@ -169,11 +202,7 @@ def main(command: Callable[..., Any] = app) -> None:
 
 
 def _forget_interrupt() -> None:
-    """Makes Python end with our exit code where Ctrl-C was handled.
-
-    If a KeyboardInterrupt leaves code which is run as text (as a dataclass makes its methods), Python notes
-    it as
-    unhandled, even if it is handled later, and then ends by killing itself with SIGINT. Running other
-    text takes the note back.
-    """
+    """Makes Python end with our exit code after a handled Ctrl-C, instead of killing itself with SIGINT."""
+    # A KeyboardInterrupt that leaves code run from a string (dataclasses make their methods so) marks the
+    # interpreter as interrupted, even if it is caught later. Running any other string clears that mark.
     eval("None")

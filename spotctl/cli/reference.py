@@ -1,6 +1,4 @@
-"""Writes ``docs/cli.md``: every verb's --help, as it is. ``python -m spotctl.cli.reference >
-docs/cli.md``.
-"""
+"""Writes ``docs/cli.md`` from every verb's --help: ``python -m spotctl.cli.reference > docs/cli.md``."""
 
 from __future__ import annotations
 
@@ -11,28 +9,13 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from spotctl.cli.app import app
+from spotctl.cli.app import EXIT_CODES, app
 
 _WIDTH = 88
-_EXIT_CODES = """\
-## Exit codes
-
-| code | means |
-|---|---|
-| 0 | done |
-| 1 | the job failed, or something went wrong that is not the user's doing |
-| 2 | wrong use, or a bad file: the message names file, line, field and what was expected |
-| 3 | nothing to do: the job runs already (`--if-running skip`), has ended, or the plan was declined |
-| 4 | a cloud refused: credentials or permission |
-| 5 | no capacity or quota anywhere allowed |
-| 6 | a deadline or a budget cannot be met, or was missed |
-| 7 | interrupted; the message says whether the job goes on or was torn down |
-| 8 | the job runs already, and nothing was started (`--if-running skip`: 3; `attach` follows it) |
-| 130 | Ctrl-C, SIGTERM or a closed terminal before anything was started |"""
 
 
 def written_by() -> str:
-    """Returns the version of typer, whose layout help has: only the same version writes the same text."""
+    """Returns a comment with the version of typer, since other versions lay help out differently."""
     return f"<!-- typer {version('typer')} -->"
 
 
@@ -44,16 +27,17 @@ def build_reference() -> str:
     parts = [
         "# Command line reference",
         written_by(),
-        "Generated from `--help`; `python -m spotctl.cli.reference > docs/cli.md` writes it anew.",
+        "Generated from `--help` by `python -m spotctl.cli.reference > docs/cli.md`.",
         _verb_section(root, context),
     ]
     parts += _list_sections(root, context)
-    parts.append(_EXIT_CODES)
+    rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    parts.append("\n".join(("## Exit codes", "", "| code | meaning |", "|---|---|", *rows)))
     return "\n\n".join(parts) + "\n"
 
 
 def _list_sections(group: Any, context: typer.Context) -> Iterator[str]:
-    """Yields the sections of the verbs of ``group``, and of theirs."""
+    """Yields the sections of the verbs of ``group``, with those of groups within it."""
     for name, verb in group.commands.items():
         own = typer.Context(verb, info_name=name, parent=context)
         yield _verb_section(verb, own)

@@ -97,7 +97,7 @@ def _explain_redone_work(state: State) -> Iterator[str]:
             "computed twice"
         )
     if state.programs.seconds_redone:
-        yield f"its program ran {state.programs.seconds_redone / 60:.0f} minutes for nothing and began again"
+        yield f"its program lost {state.programs.seconds_redone / 60:.0f} minutes of work and restarted"
 
 
 def _explain_machines(state: State, plan: Expectation) -> Iterator[str]:

@@ -22,21 +22,24 @@ _LONGEST_S: Final = 7 * 86400
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl advise --cpus 8+ --memory 16+ --cloud aws --horizon 2h")(advise)
+    app.command()(advise)
 
 
 def advise(
     cpus: Annotated[
-        str | None, typer.Option(metavar="N[+]", help="Cores per machine: 8, or 8+ for at least 8.")
+        str | None, typer.Option(metavar="N[+]", help="Cores per machine: 8 is exactly 8, 8+ at least 8.")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="NAME[:N[+]]", help="GPUs per machine, like V100:1 or A100:8.")
+        str | None,
+        typer.Option(
+            metavar="NAME[:N[+]]", help="GPUs per machine, like V100:1 or A100:8+. Default count: 1+."
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="GIB[+]", help="Memory per machine, like 16+.")
+        str | None, typer.Option(metavar="GIB[+]", help="GiB of memory per machine: 16 or 16+.")
     ] = None,
     horizon: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a machine is wanted for: what beta counts.")
+        str, typer.Option(metavar="DURATION", help="Time for which you need a machine, up to 7d.")
     ] = "1h",
     clouds: Annotated[
         list[CloudName] | None, typer.Option("--cloud", "--clouds", help="Only this cloud; repeatable.")
@@ -45,16 +48,20 @@ def advise(
         list[str] | None,
         typer.Option("--region", "--regions", metavar="REGION", help="Only this region; repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many markets to show.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of markets to show.")] = 20,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Rank markets by what useful work costs there.
+    """Rank spot markets by the expected cost of useful work.
 
-    From the price store; offline, or before anything was fetched, from the bundled market. beta is the
-    probability of losing a machine within the horizon, from prices where they clear by bid, else from what
-    was seen of the market's capacity, else from published rates; where nothing is known it is unknown, and
-    such markets come last.
+    Reads the price store, or the bundled market if the store is empty. beta is the probability that a machine
+    is evicted within the horizon. It is estimated from prices where bids decide evictions, else from
+    observed capacity, else from published rates. Markets without any of these come last.
+
+    \b
+    Examples:
+      spotctl advise --cpus 8+ --memory 16+ --cloud aws
+      spotctl advise --gpu V100:1 --horizon 2h
     """
     seconds = options.parse_duration_option("--horizon", horizon)
     assert seconds is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,15 +12,10 @@ from spotctl.cli.commands.launch import AvailabilityOption, RulesOption, TraceMa
 from spotctl.cli.format import output
 from spotctl.errors import UsageError
 
-if TYPE_CHECKING:
-    pass
-
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl backtest movies.yaml --trace prices.csv.gz --from 2016-06-11")(
-        backtest
-    )
+    app.command()(backtest)
 
 
 def backtest(
@@ -28,38 +23,51 @@ def backtest(
     begin: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Begin; what lies before trains. Default: after 30 days."
+            "--from",
+            metavar="TIME",
+            help="Begin of the window, UTC; earlier prices are training data. Default: 30 days in.",
         ),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="End. Default: the end of the prices.")
+        str | None,
+        typer.Option("--to", metavar="TIME", help="End of the window, UTC. Default: the end of the prices."),
     ] = None,
-    starts: Annotated[int, typer.Option(min=1, max=100_000, help="Random starts in between.")] = 1000,
+    starts: Annotated[
+        int,
+        typer.Option(min=1, max=100_000, metavar="N", help="Number of random start times within the window."),
+    ] = 1000,
     strategies: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Strategies, beside on-demand. Default: all.")
+        str | None,
+        typer.Option(metavar="A,B,C", help="Strategies to compare with on-demand. Default: all."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of the start times.")] = 0,
     trace: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Recorded prices; repeatable. Default: the job file's, the store or the bundled market.",
+            help="Recorded spot prices; repeatable. Default: the job file's prices, else the price store if "
+            "it has a month of them, else the bundled market.",
         ),
     ] = None,
     trace_market: TraceMarketOption = None,
     rules: RulesOption = None,
     availability: AvailabilityOption = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw the costs of every strategy into FILE.")
+        Path | None, typer.Option(metavar="FILE.svg", help="Also draw the costs of every strategy.")
     ] = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Run a job from many moments of the past, by every strategy.
+    """Compare strategies on past prices, from many start times.
 
-    Costs and times beside the least that knowing all prices could have cost. The job's work is its clocks;
-    beta is trained on what lies before the window, and no strategy sees later prices than its own now. A job
-    with a deadline is also run as it would run, kept within it, from some of the starts.
+    Shows costs and run times against the clairvoyant optimum: the least cost if all prices were known in
+    advance. Eviction estimates use only prices before the window, and no strategy sees the future. A job
+    with a deadline is also run from some of the start times with the deadline enforced.
+
+    \b
+    Examples:
+      spotctl backtest movies.yaml
+      spotctl backtest movies.yaml --from 2016-06-11 --starts 200 --plot costs.svg
     """
     if plot is not None and plot.suffix.lower() != ".svg":
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg")

@@ -1,4 +1,4 @@
-"""Defines ``doctor``: whether this computer can run jobs, and what to do where it cannot."""
+"""Defines ``doctor``: checks whether this computer can run jobs, and gives remedies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spotctl.cli.format import output
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl doctor")(doctor)
+    app.command()(doctor)
 
 
 def doctor(
@@ -18,7 +18,11 @@ def doctor(
 ) -> None:
     """Check whether this computer can run jobs.
 
-    What it has, what is missing, and what to do about it. Exits with 1 where no job would run.
+    Lists what was found, what is missing and how to fix it. Exits with 1 if no job can run here.
+
+    \b
+    Examples:
+      spotctl doctor
     """
     from spotctl.cli.format import amounts, json_lines
     from spotctl.records.run import default_root
@@ -38,7 +42,7 @@ def doctor(
         for one in found:
             advice = f"  -> {one.advice}" if one.advice else ""
             output.write_data(f"{one.verdict.value:<5} {one.what}: {one.found}{advice}")
-        mend = f"{amounts.count_noun(len(failed), 'thing')} to mend before a job can run"
-        output.write_note(mend if failed else "jobs can run here")
+        problems = f"{amounts.count_noun(len(failed), 'problem')} to fix before a job can run"
+        output.write_note(problems if failed else "jobs can run here")
     if failed:
         raise typer.Exit(1)

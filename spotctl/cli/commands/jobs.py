@@ -1,4 +1,4 @@
-"""Defines verbs about existing runs: what they are doing, what they wrote, and how to end them."""
+"""Defines verbs about existing runs: show, follow and end them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,8 @@ _POLL_S: Final = 0.3
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verbs of this module."""
-    app.command(epilog="Example: spotctl status movies --json")(status)
-    app.command(epilog="Example: spotctl logs movies --follow")(logs)
-    app.command(epilog="Example: spotctl cancel movies")(cancel)
-    app.command(epilog="Example: spotctl down --all")(down)
-    app.command(epilog="Example: spotctl wait movies && spotctl report")(wait)
-    app.command(epilog="Example: spotctl gc --dry-run")(gc)
+    for verb in (status, logs, cancel, down, wait, gc):
+        app.command()(verb)
 
 
 def status(
@@ -33,16 +29,21 @@ def status(
         str | None,
         typer.Argument(
             metavar="[JOB]",
-            help="One job; default: a line for each.",
+            help="Name of a job, or ID of a run. Default: all, one line each.",
             autocompletion=options.complete_jobs,
         ),
     ] = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what runs and what has ended.
+    """Show jobs with their progress and cost.
 
-    Of one job: its stage, footprint, progress, cost so far and next decision.
+    For one job, also shows its stage, its machines and its next decision.
+
+    \b
+    Examples:
+      spotctl status
+      spotctl status movies --json
     """
     from spotctl.cli.format import disk_sizes, json_lines
     from spotctl.cli.views import runs as runtable
@@ -73,15 +74,22 @@ def status(
 
 def logs(
     job: options.JobName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
     tail: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of what is there by now, only the last N lines of each."),
+        typer.Option(
+            min=0, metavar="N", help="Begin with the last N events and the last N lines of each file."
+        ),
     ] = None,
 ) -> None:
-    """Print what happened to a job.
+    """Print a job's events and the output of its machines.
 
-    In plain words, and what its machines wrote: each of their lines follows the name of its file.
+    Events come first, with their times. Each line of output begins with the name of its log file.
+
+    \b
+    Examples:
+      spotctl logs movies --follow
+      spotctl logs movies --tail 20
     """
     from pricing_data.model.units import format_instant
     from spotctl.cli.format.run_logs import LogFiles, RunStory
@@ -102,10 +110,14 @@ def logs(
 
 
 def cancel(job: options.JobName) -> None:
-    """End a job gracefully.
+    """Stop a job gracefully, and save its model.
 
-    Its model is saved, its machines end, its record is kept. The clock in progress is finished first, for
-    some minutes at most; `down` does not wait for it.
+    Finishes the clock in progress (for a few minutes at most), saves the model and releases the machines. The
+    run's record is kept. To release the machines at once, use `spotctl down`.
+
+    \b
+    Examples:
+      spotctl cancel movies
     """
     from spotctl.control.entries import UserRequest
 
@@ -116,14 +128,23 @@ def down(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="The job's name, or one run's.", autocompletion=options.complete_jobs
+            metavar="[JOB]",
+            help="Name of a job (its newest run), or ID of a run.",
+            autocompletion=options.complete_jobs,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Release the machines of every unfinished job.")
+    ] = False,
 ) -> None:
-    """Take a job's machines away now.
+    """Release a job's machines at once, without saving.
 
-    What it has learned since its start is lost; its record is kept.
+    Work that is in no checkpoint is lost. The run's record is kept.
+
+    \b
+    Examples:
+      spotctl down movies
+      spotctl down --all
     """
     if (job is None) == (not everything):
         raise UsageError("down: expected the name of a job, or --all")
@@ -146,7 +167,7 @@ def down(
     if failures:
         raise SpotctlError("\n".join(failures))
     if not chosen:
-        output.write_note("no job has machines: all runs have ended")
+        output.write_note("no job has machines: all runs ended")
 
 
 def _end_run(run: Run, ask: UserRequest) -> None:
@@ -157,25 +178,28 @@ def _end_run(run: Run, ask: UserRequest) -> None:
     with RunLogLines() as watcher:
         finished = launch.end_run(run, ask, watcher)
     if finished is None:
-        output.write_note(f"{run.name}: asked to; `spotctl wait {run.name}` returns when it is done")
+        output.write_note(f"{run.name}: request sent; `spotctl wait {run.name}` returns when it is done")
     else:
         final = finished.final
         output.write_note(
-            f"{run.name}: {final['why']}; in all it comes to ${final['cost']['total']} ({event_text.NOMINAL})"
+            f"{run.name}: {final['why']}; total cost ${final['cost']['total']} ({event_text.NOMINAL})"
         )
 
 
 def wait(
     job: options.JobName,
     timeout: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Give up after this long (exit 1), like 2h.")
+        str | None, typer.Option(metavar="DURATION", help="Give up after this long, like 2h (exit 1).")
     ] = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Wait until a job has ended.
+    """Wait until a job ends, and exit with its exit code.
 
-    Its exit code becomes this command's.
+    \b
+    Examples:
+      spotctl wait movies && spotctl report
+      spotctl wait movies --timeout 2h
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import runs as runtable
@@ -196,15 +220,18 @@ def wait(
 
 
 def gc(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be ended, end nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the machines; release none.")] = False,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """End machines that no job answers for.
+    """Release machines that no running job controls.
 
-    Whatever left them there: a crash, a killed process, an ended run.
+    A crash or a killed process can leave such machines behind.
+
+    \b
+    Examples:
+      spotctl gc --dry-run
+      spotctl gc
     """
     from spotctl.cli.format import amounts, json_lines
     from spotctl.cli.watch.observers import RunLogLines
@@ -223,7 +250,7 @@ def gc(
             json_lines.to_document({"schema": "spotctl.gc/1", "dry_run": dry_run, "machines": rows})
         )
     else:
-        how = "is left" if dry_run else "ended"
+        how = "left" if dry_run else "released"
         for row in rows:
             output.write_data(f"{row['job']}: {row['machine']} of run {row['run']} {how}")
         output.write_note(f"{amounts.count_noun(len(rows), 'machine')} without a job")
@@ -244,4 +271,4 @@ def _find_run(runs: RunStore, name: str) -> Run:
     from spotctl.schema.document import suggest_nearest
 
     known = [known.name for known in runs.list_runs()]
-    raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists all")
+    raise UsageError(f"there is no job {name!r}{suggest_nearest(name, known)}; `spotctl status` lists them")

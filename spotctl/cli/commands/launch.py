@@ -29,73 +29,85 @@ class MachineSource(StrEnum):
 
 CloudOption: TypeAlias = Annotated[
     MachineSource,
-    typer.Option(help="Where machines come from: this computer; auto: wherever it can, which is here."),
+    typer.Option(help="Where machines run. So far both local and auto mean this computer."),
 ]
 WorldOption: TypeAlias = Annotated[
-    WorldKind, typer.Option(help="local: real processes on this machine; replay: modelled, in no time.")
+    WorldKind, typer.Option(help="local: run real processes here; replay: simulate, without waiting.")
 ]
 DeadlineOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SPAN", help="Instead of objective.deadline, like 6h.")
+    str | None,
+    typer.Option(metavar="DURATION", help="Time from start to end, like 6h; overrides objective.deadline."),
 ]
 BudgetOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="DOLLARS", help="Instead of objective.budget, like 20.")
+    str | None, typer.Option(metavar="DOLLARS", help="Spending limit, like 20; overrides objective.budget.")
 ]
-NameOption: TypeAlias = Annotated[str | None, typer.Option(help="Instead of the job file's name.")]
+NameOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Job name; overrides the job file's.")
+]
 EnvOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="K=V", help="A variable for the job's processes; repeatable.")
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Environment variable for the job's processes; repeatable."),
 ]
 SpeedOption: TypeAlias = Annotated[
-    float, typer.Option(min=1.0, help="Nominal seconds per real second, where prices are recorded.")
+    float, typer.Option(min=1.0, metavar="N", help="Nominal seconds that pass per real second.")
 ]
 TraceOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Recorded prices. Default: the job file's, or the bundled market."),
+    typer.Option(
+        metavar="FILE", help="Recorded spot prices. Default: the job file's prices, else the bundled market."
+    ),
 ]
 TraceMarketOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="T[@Z]", help="A market of it to use; repeatable. Default: what the job allows."),
+    typer.Option(
+        metavar="TYPE[@ZONE]",
+        help="Market of the trace to use; repeatable. Default: all that the job file allows.",
+    ),
 ]
 TraceStartOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
         envvar="SPOTCTL_TRACE_START",
-        help="When in the trace to start; what lies before is history. Default: as the clock says.",
+        help="Start time within the trace, UTC; earlier prices are history. "
+        "Default: a past week, at the current weekday and hour.",
     ),
 ]
 AvailabilityOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--availability", metavar="FILE", help="When markets had capacity, probed; default: always."
+        "--availability", metavar="FILE", help="Recorded probes of spot capacity. Default: always available."
     ),
 ]
 RulesOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Billing rules; default: those of the trace's time.",
+        help="Billing rules, like aws-2016. Default: those in force when the prices were recorded.",
         autocompletion=options.complete_rules,
     ),
 ]
-SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Instead of the job file's seed.")]
+SeedOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Random seed; overrides the job file's.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verbs of this module."""
-    app.command(epilog="Example: spotctl launch movies.yaml --deadline 6h --yes")(launch)
-    app.command(epilog="Example: spotctl plan movies.yaml --trace prices.csv.gz")(plan)
+    app.command()(launch)
+    app.command()(plan)
 
 
 def launch(
     job: options.JobFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and start nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; start nothing.")] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return as soon as the job has machines; it goes on by itself.")
+        bool, typer.Option("--detach", help="Return once the job has machines; it runs in the background.")
     ] = False,
     if_running: Annotated[
         IfRunning,
-        typer.Option(help="What to do when the job runs already: fail is exit 8, skip exit 3."),
+        typer.Option(help="If the job is running: skip (exit 3), attach to it, or fail (exit 8)."),
     ] = IfRunning.FAIL,
     cloud: CloudOption = MachineSource.LOCAL,
     world: WorldOption = WorldKind.LOCAL,
@@ -107,8 +119,9 @@ def launch(
         float | None,
         typer.Option(
             min=1.0,
-            help="Nominal seconds per real second; default: 600, or less where this computer would not "
-            "keep pace.",
+            metavar="N",
+            help="Nominal seconds that pass per real second. Default: 600, or less if this computer cannot "
+            "keep up.",
         ),
     ] = None,
     trace: TraceOption = None,
@@ -120,11 +133,18 @@ def launch(
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Plan a job, ask, run it, say what it cost.
+    """Run a job on spot machines and print its bill.
 
-    While the job runs, Ctrl-C asks what to do, and the job goes on meanwhile; without a terminal it cancels
-    gracefully. Ctrl-Z stops the view alone, and a job whose terminal is closed goes on. With --json,
-    standard output is one JSON object per line and event, the last being the outcome.
+    Shows the plan and asks before it starts. While the job runs, Ctrl-C opens a menu and the job keeps
+    running; without a terminal, Ctrl-C cancels the job gracefully. Ctrl-Z suspends only the display, and a
+    closed terminal leaves the job running. With --json, standard output has one JSON object per event and
+    line; the last is the outcome.
+
+    \b
+    Examples:
+      spotctl launch movies.yaml
+      spotctl launch movies.yaml --deadline 6h --budget 20 --yes
+      spotctl launch movies.yaml --world replay --yes --json
     """
     _note_cloud(cloud)
     # Forked before anything heavy is loaded: the fork must have one thread only.
@@ -167,14 +187,22 @@ def plan(
     seed: SeedOption = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Measure what a clock takes, on a part of the input."),
+        typer.Option(
+            "--measure", help="Measure the time of one clock on a part of the input, for some seconds."
+        ),
     ] = False,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what a launch would do, and why.
 
-    And what it should cost, and when it should be done. Starts and writes nothing.
+    Lists the machines to request, the alternatives, and the expected cost and end time. Starts and writes
+    nothing. Exits with 6 if the deadline or the budget cannot be met.
+
+    \b
+    Examples:
+      spotctl plan movies.yaml
+      spotctl plan movies.yaml --deadline 6h --trace prices.csv.gz
     """
     _note_cloud(cloud)
     spec = _load_named_job(job, None, None)

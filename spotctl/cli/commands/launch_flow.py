@@ -1,4 +1,4 @@
-"""Takes a person or a program through a launch: plan, question, run, summary."""
+"""Leads a user through a launch: plan, confirmation, run, summary."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # a plan is shown without what runs a job, which takes as lon
 def show_plan(spec: JobSpec, options: LaunchOptions, as_json: bool, *, measure: bool = False) -> None:
     """Prints the plan; writes nothing. Raises DeadlineInfeasible and UsageError where a launch would.
 
-    ``measure``: find out what a clock takes, which only elastic training has.
+    ``measure`` times a clock on part of the input; only elastic training has clocks.
     """
     if measure and not spec.engine.has_trial:
-        raise UsageError("--measure: a command has no clocks to try; its file says how long it takes (work)")
+        raise UsageError("--measure: a command has no clocks to measure; set work in its job file")
     plan = launch_plan.plan_job(spec, options, measure=measure)
     data = None if plan.size is None else plan.size.description
     speed = launch_plan.with_sustainable_speed(spec, options, plan).speed
@@ -55,12 +55,12 @@ def launch_job(
 ) -> int:
     """Runs the job to its end; returns the exit code.
 
-    ``front``: the process at the terminal. ``detach``: it ends as soon as the job has machines.
+    ``front`` is the process at the terminal; with ``detach`` it ends as soon as the job has machines.
     """
     from spotctl.session.stop_signals import StopSignals
 
     if ask and not output.can_ask():
-        raise UsageError("nobody can be asked here whether to start; add --yes")
+        raise UsageError("there is no terminal to confirm at; add --yes")
     with StopSignals() as signals:
         return _launch_watched(spec, options, as_json, signals, ask=ask, front=front, detach=detach)
 
@@ -98,14 +98,14 @@ def _launch_watched(
         if finished is None:
             raise
         interrupted = True
-    with suppress(KeyboardInterrupt):  # nobody reads the output; the run is over all the same
+    with suppress(KeyboardInterrupt):  # the run is over, so Ctrl-C only means that nobody reads on
         _tell_end(finished, as_json, interrupted)
         keep_summary(finished.run, finished.state)
     return finished.exit_code
 
 
 def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -> None:
-    """Says how the run ended and what it cost, then how good its model is, if that is known in time."""
+    """Shows the end and the cost of a run, then its model's quality if scoring ends in time."""
     from spotctl.cli.views import end
 
     try:
@@ -115,7 +115,7 @@ def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -
             output.show_picture(end.draw_end(finished.final))
             if finished.has_scoring and not interrupted:
                 output.write_note(
-                    f"scoring the model, for {finished.scoring_limit_s:.0f} s at most; Ctrl-C ends that"
+                    f"scoring the model, for at most {finished.scoring_limit_s:.0f} s; Ctrl-C skips it"
                 )
     except KeyboardInterrupt:
         interrupted = True
@@ -127,14 +127,12 @@ def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -
 
 
 def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
-    """Raises DeadlineInfeasible: a deadline is a promise, and without one no run starts that is expected to
-    fail.
-    """
+    """Raises DeadlineInfeasible if the deadline cannot be promised, or the expectation breaks a limit."""
     terms, ahead = plan.terms, plan.ahead
     if not math.isfinite(ahead.expected_s):
         raise DeadlineInfeasible(
-            f"{terms.job} would not be done in a hundred years with the machines it may use; look at how "
-            "much work it is (stop, local.core_seconds_per_clock or work)"
+            f"{terms.job} would take over a hundred years on the machines it may use; check the amount of "
+            "work (stop, local.core_seconds_per_clock or work)"
         )
     if plan.promise is not None:
         if not plan.promise.is_feasible:
@@ -156,13 +154,13 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
     if terms.objective.budget is not None and cost > terms.objective.budget:
         raise DeadlineInfeasible(
             f"{terms.job} is expected to cost {event_text.format_money(cost)}, more than its budget of "
-            f"{event_text.format_money(terms.objective.budget)}; nothing was started. Allow that much, or "
-            "less work (spotctl plan shows what was weighed)"
+            f"{event_text.format_money(terms.objective.budget)}; nothing was started. Raise the budget or "
+            "reduce the work (spotctl plan shows the alternatives)"
         )
 
 
 def _ask_to_start(plan: launch_plan.JobPlan, data: str | None, speed: float) -> None:
-    """Shows the plan with its cost; goes on only after a yes. ``data``: the job's input."""
+    """Shows the plan and asks. Raises NothingToDo unless the user confirms."""
     output.stderr_console().print(planview.draw_plan(plan, data, speed))
     if not typer.confirm("Start it?", err=True):
         raise NothingToDo("not started")

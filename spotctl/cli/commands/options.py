@@ -39,22 +39,18 @@ def _jobs_folder() -> Path:
     return default_root() / "jobs"
 
 
-JobFile: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="JOB.yaml", help="The job file.", show_default=False)
-]
+JobFile: TypeAlias = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file.", show_default=False)]
 JobName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="The job's name, or that of one run.",
+        help="Name of a job (its newest run), or ID of a run.",
         show_default=False,
         autocompletion=complete_jobs,
     ),
 ]
-FormatOption: TypeAlias = Annotated[
-    OutputFormat, typer.Option("--format", help="How to write to standard output.")
-]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+FormatOption: TypeAlias = Annotated[OutputFormat, typer.Option("--format", help="Format of standard output.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 
 _LARGEST_BUDGET: Final = 1e9
 

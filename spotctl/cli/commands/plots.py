@@ -1,4 +1,4 @@
-"""Draws curves of prices, on the terminal or into a file whose suffix names the format."""
+"""Plots prices in the terminal, or into a file whose suffix gives the format."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def make_curves(
     ]
     if not drawn:
         raise UsageError(
-            "plot: these markets have no price in that span; `spotctl prices show` says what there is"
+            "plot: these markets have no price in that time; `spotctl prices show` lists all prices"
         )
     if len(drawn) > _MOST_CURVES:
         raise UsageError(
-            f"plot: {len(drawn)} markets are too many to tell apart; name TYPE@ZONE, up to {_MOST_CURVES}"
+            f"plot: found {len(drawn)} markets, expected at most {_MOST_CURVES}; name them as TYPE@ZONE"
         )
     return drawn
 
@@ -62,6 +62,7 @@ def write_chart(drawn: Sequence[PriceCurve], output: Path) -> None:
     else:
         raise UsageError(f"--output {output}: expected a name that ends in .svg, .html or .png")
     try:
+        # Renamed into place, so that a viewer that has the file open never reads half of it.
         scratch = output.with_name(f".{output.name}.{os.getpid()}")
         scratch.write_bytes(content)
         scratch.replace(output)
@@ -74,7 +75,7 @@ def _draw_png(drawn: Sequence[PriceCurve], title: str) -> bytes:
         from spotctl.charts.png import to_png
     except ImportError as error:
         raise UsageError(
-            f"PNG needs Pillow, which cannot be loaded ({error}): pip install 'spotctl[plot]'; "
-            "SVG and HTML need nothing"
+            f"PNG needs Pillow, which cannot be loaded ({error}): pip install 'spotctl[plot]', "
+            "or write .svg or .html"
         ) from error
     return to_png(drawing.draw_curves(drawn, title))

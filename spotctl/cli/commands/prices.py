@@ -31,7 +31,7 @@ class ExportFormat(StrEnum):
 
 Markets: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a."),
+    typer.Argument(metavar="[MARKET...]", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a. Default: all."),
 ]
 CloudsOption: TypeAlias = Annotated[
     list[CloudName] | None, typer.Option("--cloud", help="Only this cloud; repeatable.")
@@ -40,16 +40,26 @@ RegionsOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--region", metavar="REGION", help="Only this region; repeatable.")
 ]
 FromOption: TypeAlias = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="From then on, like 2016-06-01.")
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Begin, UTC, like 2016-06-01. Default: the first price."),
 ]
-ToOption: TypeAlias = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until then.")]
+ToOption: TypeAlias = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="End, UTC. Default: the last price.")
+]
 OutputOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output."),
 ]
 
 group = typer.Typer(
-    help="Fetch, look at and export the history of prices.",
-    epilog="Example: spotctl prices fetch --cloud aws && spotctl prices status",
+    help="""Fetch, inspect and export spot prices.
+
+    \b
+    Examples:
+      spotctl prices fetch --cloud aws
+      spotctl prices status
+      spotctl prices show c5.xlarge
+    """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -60,7 +70,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="prices")
 
 
-@group.command(epilog="Example: spotctl prices fetch --cloud aws --region us-east-1 --since 2026-10-01")
+@group.command()
 def fetch(
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
@@ -71,17 +81,23 @@ def fetch(
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only this instance type; repeatable.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Go back to then; default: to the newest stored row.")
+        str | None,
+        typer.Option(metavar="TIME", help="Go back to this time, UTC. Default: to the newest stored row."),
     ] = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Fetch prices, eviction rates and types.
+    """Fetch prices, eviction rates and instance types into the store.
 
-    From every cloud that can be asked from here; those that cannot are named with the reason. What was
-    fetched is kept whatever happens next, and the same command goes on from there. Regions, zones and types
-    are those of one --cloud. GCP's preemption rates take one question per zone and type: naming some of them
-    saves most of the time.
+    Queries every cloud for which this computer has access, and gives the reason for each of the others. If
+    interrupted, keeps the fetched rows, and the same command continues from there. --region, --zone and
+    --type need exactly one --cloud. GCP answers preemption rates per zone and type: naming a few saves most
+    of the time.
+
+    \b
+    Examples:
+      spotctl prices fetch
+      spotctl prices fetch --cloud aws --region us-east-1 --since 2026-10-01
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import fetch as fetchview
@@ -109,24 +125,28 @@ def fetch(
     raise typer.Exit(status)
 
 
-@group.command("import", epilog="Example: spotctl prices import prices-2015.csv.gz prices-2016.csv.gz")
+@group.command("import")
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped or not, or Parquet."),
+        typer.Argument(metavar="FILE...", help="Recorded prices: CSV, gzipped CSV or Parquet."),
     ],
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Since when files without dates hold, like 2014-11-01."),
+        typer.Option(metavar="TIME", help="Time, UTC, from which undated rows apply, like 2014-11-01."),
     ] = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Add recorded files.
+    """Import recorded files into the store.
 
-    Spot prices, eviction bands, probes of capacity, lifetimes of machines, on-demand prices, instance types,
-    and exports of another store. What a file says of one source is added whole or not at all; rows that
-    cannot be believed go to quarantine, with the reason.
+    Reads spot prices, eviction bands, capacity probes, machine lifetimes, on-demand prices, instance types,
+    and exports of another store. The rows of one source in a file are added all together or not at all.
+    Implausible rows go to quarantine, with the reason.
+
+    \b
+    Examples:
+      spotctl prices import prices-2015.csv.gz prices-2016.csv.gz
     """
     from pricing_data.store.importing import import_file
     from spotctl.cli.format import json_lines
@@ -151,17 +171,22 @@ def import_(
         raise UsageError("\n".join(failures))
 
 
-@group.command(epilog="Example: spotctl prices status --cloud aws --json")
+@group.command()
 def status(
     clouds: CloudsOption = None,
     regions: RegionsOption = None,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what the store has, and what is wrong with it.
+    """Show what the store contains, and problems with its data.
 
-    Markets, rows, span and age by cloud, region and source; findings with examples; gaps; which source is
-    believed where several speak of one market.
+    Lists markets, rows, time span and age by cloud, region and source, then findings with examples, and gaps.
+    Where several sources have one market, shows which of them is used.
+
+    \b
+    Examples:
+      spotctl prices status
+      spotctl prices status --cloud aws --json
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import store as storeview
@@ -172,12 +197,12 @@ def status(
     if options.wants_json(form, as_json):
         screen.write_data(json_lines.to_document(storeview.store_document(found, _wall_instant())))
     elif storeview.is_empty(found):
-        screen.write_note(storeview.NOTHING)
+        screen.write_note(storeview.NO_PRICES)
     else:
         screen.show_picture(storeview.draw_store(found, _wall_instant()))
 
 
-@group.command(epilog="Example: spotctl prices show c5.xlarge p3.2xlarge@us-east-1c")
+@group.command()
 def show(
     markets: Markets = None,
     clouds: CloudsOption = None,
@@ -185,7 +210,13 @@ def show(
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show current prices, with age and source."""
+    """Show current prices, with age and source.
+
+    \b
+    Examples:
+      spotctl prices show --cloud aws
+      spotctl prices show c5.xlarge p3.2xlarge@us-east-1c
+    """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import quotes as quoteview
     from spotctl.prices.quotes import list_quotes, select_quotes
@@ -202,21 +233,25 @@ def show(
             screen.show_picture(quoteview.draw_quotes(found, _wall_instant()))
 
 
-@group.command(epilog="Example: spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv")
+@group.command()
 def history(
     market: Annotated[
-        str, typer.Argument(metavar="MARKET", help="TYPE@ZONE, or TYPE where one zone has it.")
+        str, typer.Argument(metavar="MARKET", help="TYPE@ZONE, or TYPE if only one zone has it.")
     ],
     begin: FromOption = None,
     end: ToOption = None,
     form: Annotated[
-        ReportFormat, typer.Option("--format", help="How to write to standard output.")
+        ReportFormat, typer.Option("--format", help="Format of standard output.")
     ] = ReportFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show every price of one market.
+    """Show every price change of one market.
 
-    One row per change; the first is the price in force at the start.
+    The first row is the price in force at the beginning.
+
+    \b
+    Examples:
+      spotctl prices history m4.xlarge@us-east-1a --from 2016-06-01 --format csv
     """
     from spotctl.cli.views import quotes as quoteview
     from spotctl.prices.quotes import cut_series, find_quote, list_quotes
@@ -234,19 +269,27 @@ def history(
     )
 
 
-@group.command(epilog="Example: spotctl prices plot c5.xlarge --from 2026-10-01 -o c5.svg")
+@group.command()
 def plot(
-    markets: Markets = None,
+    markets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MARKET...", help="TYPE or TYPE@ZONE, like m4.xlarge@us-east-1a; up to 8."),
+    ] = None,
     begin: FromOption = None,
     end: ToOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Draw into FILE.svg, .html or .png instead."),
+        typer.Option("--output", "-o", metavar="FILE", help="Draw into FILE: .svg, .html or .png."),
     ] = None,
 ) -> None:
-    """Draw prices over time.
+    """Plot prices over time, in the terminal or into a file.
 
-    In the terminal, or into a file; PNG needs Pillow: pip install 'spotctl[plot]'.
+    PNG needs Pillow: pip install 'spotctl[plot]'.
+
+    \b
+    Examples:
+      spotctl prices plot c5.xlarge
+      spotctl prices plot c5.xlarge --from 2026-10-01 -o c5.svg
     """
     from spotctl.cli.commands import plots
     from spotctl.prices.quotes import cut_series, list_quotes, select_quotes
@@ -266,15 +309,22 @@ def plot(
         screen.write_note(f"written to {output}")
 
 
-@group.command(epilog="Example: spotctl prices export --format parquet -o prices.parquet")
+@group.command()
 def export(
     markets: Markets = None,
-    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    form: Annotated[
+        ExportFormat, typer.Option("--format", help="Format; parquet needs -o.")
+    ] = ExportFormat.CSV,
     output: OutputOption = None,
 ) -> None:
-    """Write the store's rows to one file.
+    """Export the rows of the store.
 
-    Every believed row with its source and observation time; `prices import` reads it back.
+    Writes every accepted row with its source and observation time. `spotctl prices import` reads the file.
+
+    \b
+    Examples:
+      spotctl prices export c5.xlarge > c5.csv
+      spotctl prices export --format parquet -o prices.parquet
     """
     from spotctl.prices.exports import export_rows as write
 

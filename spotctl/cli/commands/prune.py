@@ -1,4 +1,4 @@
-"""Defines ``prune``: frees disk that no run needs any more, after saying what."""
+"""Defines ``prune``: deletes what no run needs, after listing it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,35 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl prune --keep 30d --yes")(prune)
+    app.command()(prune)
 
 
 def prune(
     keep: Annotated[
         str | None,
         typer.Option(
-            metavar="N|SPAN", help="Also remove records of ended runs, but for N of each job, or since 30d."
+            metavar="N|DURATION",
+            help="Also delete records of ended runs, except the newest N of each job, or those that ended "
+            "within DURATION, like 30d.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be freed, free nothing.")
+        bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Free it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Free disk that no run needs any more.
+    """Delete cached input and old records that no run needs.
 
-    Cut input that no unfinished run uses; with --keep, only what is older, and records of runs that
-    ended before that. Models in outputs and runs that may go on are never touched.
+    Cached input is data that was cut into shards. Without --keep, deletes all of it that no unfinished run
+    uses. With --keep, spares what the kept runs used, or what was used within DURATION. Never touches output
+    folders, checkpoint stores or runs that can be resumed.
+
+    \b
+    Examples:
+      spotctl prune --dry-run
+      spotctl prune --keep 30d --yes
     """
     from spotctl.cli.format import json_lines
     from spotctl.prune import Retention, find_unneeded, free_unneeded
@@ -45,46 +53,44 @@ def prune(
     kept = None if keep is None else Retention.parse(keep)
     wants_json = options.wants_json(form, as_json)
     if not (dry_run or yes or output.can_ask()):
-        raise UsageError("nobody can be asked here whether to free it; add --yes, or --dry-run to only look")
+        raise UsageError("there is no terminal to confirm at; add --yes, or --dry-run to only list")
     root = default_root()
     found, unreadable = find_unneeded(root, kept)
     if not wants_json:
         _show_items(found)
-    if found and not (dry_run or yes) and not typer.confirm("Free it?", err=True):
-        raise NothingToDo("nothing was freed")
+    if found and not (dry_run or yes) and not typer.confirm("Delete these?", err=True):
+        raise NothingToDo("nothing was deleted")
     freed = [] if dry_run else list(free_unneeded(root, found))
     if wants_json:
         rows = [_item_object(one, one in freed) for one in found]
         total = sum(one.size_bytes for one in freed)
-        said = {"schema": "spotctl.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
-        output.write_data(json_lines.to_document(said))
+        document = {"schema": "spotctl.prune/1", "dry_run": dry_run, "freed_bytes": total, "items": rows}
+        output.write_data(json_lines.to_document(document))
     elif found and not dry_run:
         output.write_note(_describe_outcome(found, freed))
     if unreadable:
-        raise SpotctlError("\n".join((*unreadable, "these records were left as they are")))
+        raise SpotctlError("\n".join((*unreadable, "these records were left unchanged")))
 
 
 def _show_items(found: list[FreedItem]) -> None:
     from spotctl.cli.format import event_text
 
     for one in found:
-        loses = f"; with it {one.loses}" if one.loses else ""
-        what = "record of" if one.what == "run" else "cut input of"
+        loses = f"; also deletes {one.loses}" if one.loses else ""
+        what = "record of" if one.what == "run" else "cached input of"
         output.write_data(f"{event_text.format_size(one.size_bytes):>9}  {what} {one.name}: {one.why}{loses}")
     total = event_text.format_size(sum(one.size_bytes for one in found))
-    output.write_note(f"{total} in all" if found else "there is nothing that no run needs")
+    output.write_note(f"{total} in all" if found else "nothing to delete: runs need all that is stored")
 
 
 def _describe_outcome(found: list[FreedItem], freed: list[FreedItem]) -> str:
     from spotctl.cli.format import event_text
 
-    told = f"freed {event_text.format_size(sum(one.size_bytes for one in freed))}"
+    freed_size = f"freed {event_text.format_size(sum(one.size_bytes for one in freed))}"
     left = len(found) - len(freed)
-    return (
-        told
-        if not left
-        else f"{told}; {event_text.count_noun(left, 'item')} came into use meanwhile and stayed"
-    )
+    if not left:
+        return freed_size
+    return f"{freed_size}; kept {event_text.count_noun(left, 'item')} that came into use meanwhile"
 
 
 def _item_object(one: FreedItem, freed: bool) -> dict[str, Any]:

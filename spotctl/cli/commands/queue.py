@@ -1,4 +1,4 @@
-"""Defines ``queue``: many jobs on one host, under a policy, quotas, a budget and deadlines."""
+"""Defines ``queue``: runs many jobs on one host, under a policy, quotas, a budget and deadlines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from spotctl.queue.spec import QueueSpec
 
 QueueFile: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="QUEUE.yaml", help="The queue file.", show_default=False)
+    Path, typer.Argument(metavar="QUEUE.yaml", help="Queue file.", show_default=False)
 ]
 
 group = typer.Typer(
-    help="Run many jobs under a policy, quotas and a budget.",
-    epilog="Example: spotctl queue run nightly.yaml",
+    help="""Run many jobs under a policy, quotas and a budget.
+
+    \b
+    Examples:
+      spotctl queue run nightly.yaml
+      spotctl queue ls nightly.yaml
+    """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,23 +39,34 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="queue")
 
 
-@group.command(epilog="Example: spotctl queue add nightly.yaml movies.yaml --deadline 6h")
+@group.command()
 def add(
     queue: QueueFile,
     job: options.JobFile,
     deadline: launch.DeadlineOption = None,
     budget: launch.BudgetOption = None,
     name: launch.NameOption = None,
-    weight: Annotated[float, typer.Option(min=0.001, help="Its part, beside the other jobs' weights.")] = 1.0,
-    entity: Annotated[str, typer.Option(metavar="NAME", help="Whom the job belongs to.")] = "",
-    priority: Annotated[float, typer.Option(help="The higher, the earlier it counts as having come.")] = 0.0,
+    weight: Annotated[
+        float, typer.Option(min=0.001, metavar="N", help="Share relative to the other jobs.")
+    ] = 1.0,
+    entity: Annotated[
+        str, typer.Option(metavar="NAME", help="Entity of the queue file that the job belongs to.")
+    ] = "",
+    priority: Annotated[
+        float, typer.Option(metavar="N", help="Higher values count as earlier arrivals.")
+    ] = 0.0,
     best_effort: Annotated[
-        bool, typer.Option("--best-effort", help="Run it too if its deadline cannot be promised.")
+        bool, typer.Option("--best-effort", help="Accept the job even if its deadline cannot be guaranteed.")
     ] = False,
 ) -> None:
     """Add a job to a queue.
 
-    One that runs takes it up at its next round, any other when it runs. Its file stays as it is.
+    A running queue takes the job up at its next round; any other does when it runs. The queue file itself
+    does not change.
+
+    \b
+    Examples:
+      spotctl queue add nightly.yaml movies.yaml --deadline 6h
     """
     from spotctl.job.file import load_job
     from spotctl.queue.file import load_queue
@@ -72,24 +88,28 @@ def add(
     loaded = replace(loaded, name=launch.checked_name(name) or loaded.name, objective=objective)
     folder = QueueFolder(spec.name)
     if loaded.name in {*_known_jobs(spec), *_ended_jobs(folder)}:
-        raise UsageError(f"{spec.name} has a job called {loaded.name} already; say --name")
+        raise UsageError(f"{spec.name} already has a job {loaded.name}; choose another name with --name")
     member = Member(loaded, weight, entity, priority, best_effort)
     folder.leave_request(Request(loaded.name, member_text(member)))
     when = "at its next round" if folder.is_live() else "when it runs"
-    output.write_note(f"{loaded.name}: {spec.name} takes it up {when}")
+    output.write_note(f"{loaded.name}: added; {spec.name} takes it up {when}")
 
 
-@group.command(epilog="Example: spotctl queue rm nightly.yaml movies")
+@group.command()
 def rm(
     queue: QueueFile,
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="The job's name in the queue.", show_default=False)
+        str, typer.Argument(metavar="JOB", help="Name of the job in the queue.", show_default=False)
     ],
 ) -> None:
     """Remove a job from a queue.
 
-    What runs of it ends gracefully at the next round, and is accounted for. Of a queue that does not run:
-    from its next run.
+    In a running queue, the job stops gracefully at the next round and its bill is kept. The queue file itself
+    does not change.
+
+    \b
+    Examples:
+      spotctl queue rm nightly.yaml movies
     """
     from spotctl.queue.file import load_queue
     from spotctl.queue.lifecycle.journal import QueueFolder
@@ -99,17 +119,17 @@ def rm(
     spec = load_queue(queue)
     folder, known = QueueFolder(spec.name), _known_jobs(spec)
     if job in _ended_jobs(folder):
-        raise UsageError(f"{job} has ended, or never began; {spec.name} goes on without it")
+        raise UsageError(f"{job} has already left {spec.name}: it ended, or never started")
     if job not in known:
         has = ", ".join(known) or "none"
         raise UsageError(f"{spec.name} has no job {job!r}{suggest_nearest(job, known)}; it has {has}")
     folder.leave_request(Request(job))
-    when = ": what runs of it ends at the next round" if folder.is_live() else ""
+    when = "; it stops at the next round" if folder.is_live() else ""
     output.write_note(f"{job}: removed from {spec.name}{when}")
 
 
 def _ended_jobs(folder: QueueFolder) -> frozenset[str]:
-    """Returns jobs that have left the current run. Their names are used up, since their bills carry them."""
+    """Returns jobs that left the current run. Their names stay taken, since their bills carry them."""
     going = folder.unfinished_run()
     return frozenset() if going is None else frozenset(going.read_record().left)
 
@@ -137,15 +157,20 @@ def _known_jobs(spec: QueueSpec) -> tuple[str, ...]:
     return tuple(names)
 
 
-@group.command(epilog="Example: spotctl queue ls nightly.yaml --json")
+@group.command()
 def ls(
     queue: QueueFile,
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show what the jobs of a queue are doing.
+    """Show a queue's jobs with their machines, progress and cost.
 
-    On which machines, and what each has cost: of the run that goes on, or of the last one.
+    Shows the current run of the queue, or else its last one.
+
+    \b
+    Examples:
+      spotctl queue ls nightly.yaml
+      spotctl queue ls nightly.yaml --json
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import queue as queueview
@@ -161,12 +186,12 @@ def ls(
         raise SpotctlError("\n".join(found.failures))
 
 
-@group.command(epilog="Example: spotctl queue run nightly.yaml --yes --json")
+@group.command()
 def run(
     queue: QueueFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show promises and the first round, start nothing.")
+        bool, typer.Option("--dry-run", help="Show deadline guarantees and the first round; start nothing.")
     ] = False,
     world: launch.WorldOption = WorldKind.LOCAL,
     speed: launch.SpeedOption = 600.0,
@@ -179,10 +204,15 @@ def run(
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Run all jobs of a queue to their ends.
+    """Run all jobs of a queue, and print their bills.
 
-    And say what each has cost. Ctrl-C ends all of them gracefully. Killed, the same command goes on where it
-    was. With --json, standard output is one JSON object per line and event, the last being the outcome.
+    Ctrl-C stops all jobs gracefully. If this process is killed, run the same command again to resume. With
+    --json, standard output has one JSON object per event and line; the last is the outcome.
+
+    \b
+    Examples:
+      spotctl queue run nightly.yaml --dry-run
+      spotctl queue run nightly.yaml --yes --json
     """
     from spotctl.cli.commands import queue_flow
     from spotctl.queue.error_locations import locate_errors_in
@@ -205,14 +235,19 @@ def run(
             raise typer.Exit(queue_flow.run_watched(settings, as_json, ask=not yes))
 
 
-@group.command(epilog="Example: spotctl queue policies --json")
+@group.command()
 def policies(
     form: options.FormatOption = options.OutputFormat.TABLE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List the policies.
+    """List the scheduling policies and their parameters.
 
-    What each does, and what it can be told in a queue file.
+    A queue file names one: `policy: NAME`, or `policy: {name: NAME, PARAMETER: VALUE}`.
+
+    \b
+    Examples:
+      spotctl queue policies
+      spotctl queue policies --json
     """
     from spotctl.cli.format import json_lines
     from spotctl.cli.views import queue as queueview

@@ -1,4 +1,4 @@
-"""Takes a person or a program through ``queue run``: plan, question, run, table."""
+"""Leads a user through ``queue run``: plan, confirmation, run, table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show_plan(settings: QueueSettings, as_json: bool) -> None:
 def run_watched(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     """Runs the queue to its end; returns the exit code."""
     if ask and not output.can_ask():
-        raise UsageError("nobody can be asked here whether to start; add --yes")
+        raise UsageError("there is no terminal to confirm at; add --yes")
     start = None
     if not continues_run(settings):
         found = plan_queue(settings)
@@ -60,10 +60,10 @@ class QueueJsonLines(LineWriter):
     """Writes one line per entry of any job's ledger, for programs."""
 
     def on_queue(self, run: QueueRun, settings: QueueSettings) -> None:
-        """Does nothing: the jobs' own entries say all of it."""
+        """Does nothing: the jobs' own entries have everything."""
 
     def on_start(self, run: Run, prices: str) -> None:
-        """Does nothing: the first entry says all of it."""
+        """Does nothing: the first entry has everything."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         self.put_line(output.write_event, json_lines.job_event_line(state.terms.job, entry))
@@ -90,7 +90,7 @@ class QueueLogLines(LineWriter):
         self.put_line(output.write_note, f"{settings.spec.name}: record in {run.folder}")
 
     def on_start(self, run: Run, prices: str) -> None:
-        """Does nothing: a line follows when it trains."""
+        """Does nothing: a line follows when the job trains."""
 
     def on_entry(self, state: State, entry: e.Entry) -> None:
         told = self._describe_news(state, entry)

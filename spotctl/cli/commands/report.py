@@ -27,28 +27,36 @@ _STAMP: Final = len("20261120T093214Z")
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command(epilog="Example: spotctl report --since 2026-11-01 --by market --format csv -o nov.csv")(
-        report
-    )
+    app.command()(report)
 
 
 def report(
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only runs that began since: 7d, yesterday, 2026-11-01 (UTC)."),
+        typer.Option(
+            metavar="TIME", help="Only runs that began since then: 7d (ago), yesterday, 2026-11-01 (UTC)."
+        ),
     ] = None,
     by: Annotated[
-        Grouping, typer.Option(help="One row for each; days are those on which runs began, here.")
+        Grouping, typer.Option(help="What a row is. A run belongs to the day it began, in local time.")
     ] = Grouping.JOB,
-    form: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
+    form: Annotated[
+        ReportFormat, typer.Option("--format", help="Format of the report.")
+    ] = ReportFormat.TABLE,
     as_json: JsonOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output."),
     ] = None,
 ) -> None:
-    """Show where the money went.
+    """Show what runs cost, and what they saved.
 
-    And what was free, what was saved and against what.
+    Savings are relative to the same work on demand.
+
+    \b
+    Examples:
+      spotctl report --since 7d
+      spotctl report --since 2026-11-01 --by market --format csv -o nov.csv
     """
     from spotctl.cli.views import runs as runtable
     from spotctl.records.run import RunStore

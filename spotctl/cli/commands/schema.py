@@ -16,15 +16,21 @@ class FileKind(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Gives ``app`` the verb of this module."""
-    app.command("schema", epilog="Example: spotctl schema job > job.schema.json")(print_schema)
+    app.command("schema")(print_schema)
 
 
 def print_schema(
-    file: Annotated[FileKind, typer.Argument(help="Which kind of file.", show_default=False)],
+    file: Annotated[FileKind, typer.Argument(metavar="KIND", help="Kind of file.", show_default=False)],
 ) -> None:
     """Print the JSON Schema of job files or queue files.
 
-    An editor completes and checks a file that begins with # yaml-language-server: $schema=job.schema.json.
+    Editors with a YAML language server complete and check a file whose first line is
+    `# yaml-language-server: $schema=job.schema.json`.
+
+    \b
+    Examples:
+      spotctl schema job > job.schema.json
+      spotctl schema queue > queue.schema.json
     """
     if file is FileKind.JOB:
         from spotctl.job.file import job_schema as schema

@@ -1,4 +1,4 @@
-"""Shows alternatives to a plan's first purchase: a row for each market, and the evidence of its risk."""
+"""Draws the alternatives to a plan's first request: a row for each market, and the evidence of its risk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from spotctl.session.launch_plan import JobPlan
 _Judged: TypeAlias = tuple[Candidate, Beta | None]
 
 _MARKETS_SHOWN: Final = 20
-"""Number of alternatives to show; more help nobody to decide."""
+"""Alternatives to show; more do not help to decide."""
 
 
 def draw_candidates(plan: JobPlan) -> list[RenderableType]:
-    """Draws the table for people, and the evidence of its risks; nothing where nothing was weighed."""
+    """Draws the table and the evidence of its risks; nothing if the first decision compared nothing."""
     first = plan.ahead.decisions[0]
     if not first.weighed:
         return []
@@ -32,7 +32,7 @@ def draw_candidates(plan: JobPlan) -> list[RenderableType]:
     judged = _with_betas(plan.state, best[:_MARKETS_SHOWN])
     return [
         Text(""),
-        Text(f"alternatives considered for the first step ({first.considered})", "bold"),
+        Text(f"alternatives for the first request ({first.considered} considered)", "bold"),
         _draw_table(plan.state, judged),
         *_describe_rest(best),
         *_describe_evidence(plan.state, judged),
@@ -40,12 +40,12 @@ def draw_candidates(plan: JobPlan) -> list[RenderableType]:
 
 
 def list_unknowns(plan: JobPlan) -> list[str]:
-    """Says what the estimates leave out, where that matters."""
+    """Returns a warning if the risks leave out evictions for lack of capacity."""
     if plan.terms.rules.cleared_by_bid or plan.state.knowledge.capacity.markets:
         return []
     return [
-        f"risk counts price crossings only: under {plan.terms.rules.name} rules machines are taken for",
-        "capacity, of which nothing is recorded here (--availability FILE says when it was there)",
+        f"risk is underestimated: {plan.terms.rules.name} rules evict for lack of capacity, and the prices",
+        "  show only rises above the bid; give recorded capacity with --availability FILE",
     ]
 
 
@@ -81,16 +81,16 @@ def _beta_covers(plan: JobPlan) -> str:
 
 
 def _describe_evidence(state: State, judged: Sequence[_Judged]) -> list[Text]:
-    """Describes the betas' evidence, a line for each kind, with the age of the newest observations."""
+    """Returns a line for each kind of evidence, with the age of its newest observation."""
     ages: dict[str, list[float]] = {}
     for _, beta in judged:
         if beta is not None:
-            kind = beta.evidence.source.partition(",")[0] or "nothing that is known"
+            kind = beta.evidence.source.partition(",")[0] or "no evidence"
             ages.setdefault(kind, []).append(beta.age_s(state.now) or 0.0)
     return [
         Text(
-            f"risk in an hour: {kind} of {len(found)} markets, "
-            f"newest up to {event_text.format_span(max(found))} old",
+            f"risk: eviction in 1 h, by {kind} of {len(found)} markets, "
+            f"up to {event_text.format_span(max(found))} old",
             style="dim",
         )
         for kind, found in ages.items()
@@ -110,9 +110,9 @@ def _draw_table(state: State, judged: Sequence[_Judged]) -> Table:
 
 
 def _describe_rest(best: Sequence[Candidate]) -> list[Text]:
-    """Says what is not in the table."""
+    """Returns how many markets the table leaves out."""
     more = len(best) - _MARKETS_SHOWN
-    return [Text(f"and {more} more, all of them dearer; --json has them", style="dim")] if more > 0 else []
+    return [Text(f"and {more} more at higher cost; see --json", style="dim")] if more > 0 else []
 
 
 def _with_betas(state: State, best: Sequence[Candidate]) -> list[_Judged]:
@@ -137,9 +137,14 @@ def _candidate_row(state: State, weighed: Candidate, beta: Beta | None, least: f
         "-" if bid is None else event_text.format_price(bid),
         f"{weighed.beta:.3f}",
         "-" if beta is None else f"{beta.low:.2f}-{beta.high:.2f}",
-        f"{weighed.cost_per_work * HOUR_S:.5f}",
+        format_work_cost(weighed.cost_per_work),
         _versus_best(weighed, least),
     )
+
+
+def format_work_cost(cost_per_work: float) -> str:
+    """Formats dollars per core-hour, from dollars per core-second; "-" if no work would be done."""
+    return f"{cost_per_work * HOUR_S:.5f}" if math.isfinite(cost_per_work) else "-"
 
 
 def _first_hour_beta(state: State, weighed: Candidate) -> Beta | None:

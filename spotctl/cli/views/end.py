@@ -1,4 +1,4 @@
-"""Shows how a run ended and what it cost, from the final object that scripts read too."""
+"""Draws the end of a run, its cost and its model's quality, from the final object that scripts read too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draw_end(final: Mapping[str, Any]) -> Table:
 
 
 def draw_quality(final: Mapping[str, Any]) -> Table:
-    """Draws how good the model is: the last thing to say, since it takes time to find out."""
+    """Draws the model's quality, which comes last since scoring takes time."""
     return _draw_table([("objective", _describe_objective(final))])
 
 
@@ -74,24 +74,24 @@ def _speed_rows(measured: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if measured is None:
         return []
     told = [
-        f"{name} as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; taken for "
-        f"{speed['nominal']:.3g}, it has {speed['cores']:g})"
+        f"{name} works as {speed['value']:.3g} cores ({speed['low']:.3g} to {speed['high']:.3g}; assumed: "
+        f"{speed['nominal']:.3g}; it has {speed['cores']:g})"
         for name, speed in measured["speeds"].items()
     ]
     return [("measured", ", ".join(told))]
 
 
 def _describe_duration(final: Mapping[str, Any]) -> str:
-    """Describes the duration. Nominal time stands still until real machines are ready, and costs nothing."""
+    """Describes the nominal and the real duration."""
     most = "at most " if final["ended_at_latest"] else ""
     nominal = event_text.format_span(final["sim_seconds"])
     took = f"{most}{nominal} of the prices' time, {final['wall_seconds']:.1f} s here"
-    held = final["held_seconds"]
-    return f"{took}, {held:.1f} s of them held for machines to be ready" if held else took
+    held = final["held_seconds"]  # nominal time stands still until real machines are ready
+    return f"{took}, {held:.1f} s of them waiting for machines to be ready" if held else took
 
 
 def _describe_leftovers(instances: int) -> str:
-    return "nothing" if not instances else f"{instances} MACHINES; `spotctl gc` ends them"
+    return "nothing" if not instances else f"{instances} MACHINES; release them with `spotctl gc`"
 
 
 def _baseline_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -103,11 +103,11 @@ def _baseline_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     savings, reason = final["savings_fraction"], final["no_savings_reason"]
     if savings is None:
-        return [*rows, ("saved", f"nothing is said of that: {reason}")]
+        return [*rows, ("saved", f"not known: {reason}")]
     cheaper = final["baseline"]["means"]
     if savings < 0:
         return [*rows, ("not saved", f"{event_text.format_savings(savings)} than {cheaper}")]
-    return [*rows, ("saved", f"{savings:.1%} beside {cheaper}")]
+    return [*rows, ("saved", f"{savings:.1%} against {cheaper}")]
 
 
 def _describe_rental(way: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def _describe_rental(way: Mapping[str, Any]) -> str:
 
 
 def _plan_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns what the plan said, what came of it, and why they differ."""
+    """Returns the plan's forecast, the outcome, and why they differ."""
     plan, came = final["plan"], final["outcome"]
     if plan is None:
         return []
@@ -128,7 +128,7 @@ def _plan_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"${plan['cost']} in {event_text.format_span(plan['seconds'])}, {plan['evictions']:.1f} "
             "evictions",
         ),
-        ("came to", f"${came['cost']} in {event_text.format_span(came['seconds'])}, {actual}"),
+        ("actual", f"${came['cost']} in {event_text.format_span(came['seconds'])}, {actual}"),
     ]
     if final["why_not_as_planned"]:
         rows.append(("because", "; ".join(final["why_not_as_planned"])))
@@ -138,7 +138,7 @@ def _plan_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _describe_work(final: Mapping[str, Any]) -> str:
     unit = "clocks" if final["engine"] == "agileml" else "steps"
     before = f" ({final['resumed_from']} of them by an earlier run)" if final["resumed_from"] else ""
-    again = f", begun again {event_text.format_times(final['restarts'])}" if final["restarts"] else ""
+    again = f", restarted {event_text.format_times(final['restarts'])}" if final["restarts"] else ""
     evicted, taken = final["evictions"], final["instances_evicted"]
     told = [
         event_text.count_noun(evicted, "eviction")
@@ -152,31 +152,31 @@ def _describe_work(final: Mapping[str, Any]) -> str:
 
 
 def _describe_redone(final: Mapping[str, Any]) -> str:
-    """Describes repeated steps, and how long the program ran in vain: one without steps repeats none."""
+    """Describes repeated steps, and the time of a program that had to start again."""
     steps, seconds = f"{final['clocks_redone']} computed twice", final["seconds_redone"]
     if not seconds:
         return steps
-    ran = f"its program ran {event_text.format_span(seconds)} for nothing and began again"
+    ran = f"its program lost {event_text.format_span(seconds)} of work and restarted"
     return f"{steps}: {ran}" if final["clocks_redone"] else ran
 
 
 def _artifact_row(final: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns what the run left. A program may keep nothing, and lose all with its machine: that is said."""
+    """Returns where the model or the newest checkpoint is, or that there is none."""
     if final["engine"] == "agileml":
         return "model", final["model"] or "not saved"
-    return "checkpoint", final["model"] or "none: the program left no whole one"
+    return "checkpoint", final["model"] or "none: the program left no complete one"
 
 
 def _describe_objective(final: Mapping[str, Any]) -> str:
     score, reported = final["objective"], final["last_reported"]
     if score is None:
-        told = "not measured" if reported is None else f"{reported:.6g}, as it reported last"
+        told = "not measured" if reported is None else f"{reported:.6g}, the last that training reported"
         return (
-            told if final["not_scored"] is None else f"{told}; not of the saved model: {final['not_scored']}"
+            told if final["not_scored"] is None else f"{told}; saved model not scored: {final['not_scored']}"
         )
     value = f"{score['metric']} {score['value']:.6g}"
     if not math.isfinite(score["value"]):
-        return f"{value}: training has diverged, or the application's objective is at fault"
+        return f"{value}: training diverged, or the application computes its objective wrongly"
     if score["reference_name"] is None:
         return value
     note = score["reference_note"]

@@ -1,4 +1,4 @@
-"""Describes a plan's expected outcome: cost and finish beside on demand, and whether limits hold."""
+"""Describes a plan's expected outcome: cost and finish against on demand, and whether limits hold."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def cost_and_finish(plan: JobPlan) -> list[str]:
     """Describes what is expected, for people."""
     ahead, terms = plan.ahead, plan.terms
     if not math.isfinite(ahead.expected_s):
-        return ["This footprint would not finish the job in a hundred years."]
+        return ["These machines would not finish the job in a hundred years."]
     whole = (
         ""
         if terms.work.stop.is_bounded
-        else f" of one {event_text.progress_unit(terms)}; nobody can say how many it takes"
+        else f" for one {event_text.progress_unit(terms)}; the number of them is unknown"
     )
     lasting = event_text.format_span(ahead.expected_s)
     return [
@@ -63,17 +63,16 @@ def explain_broken_promise(plan: JobPlan, promise: Promise) -> str:
     told, least = [], math.ceil(promise.least_deadline_s / 60)
     if not promise.in_time:
         told.append(
-            f"No deadline below {least}m can be promised: that is what machines on demand alone need. "
-            f"(Expected is {event_text.format_span(plan.ahead.expected_s)}, but spot machines promise "
-            "nothing.)"
+            f"The shortest deadline that can be promised is {least}m: on-demand machines alone need that "
+            f"long. (The expected time is {event_text.format_span(plan.ahead.expected_s)}, but spot machines "
+            "guarantee nothing.)"
         )
     if not promise.within_budget:
         which = "this one" if promise.in_time else f"one of {least}m"
         told.append(
-            f"A deadline is promised by machines on demand, and they may cost "
+            f"A promised deadline rests on on-demand machines, which may cost "
             f"{event_text.format_money(round_up_budget(promise.least_budget))}: no lower budget can be "
-            "promised beside "
-            f"{which}. "
+            f"promised with {which}. "
             "Without a deadline the job is expected to cost "
             f"{event_text.format_money(to_micros(plan.ahead.expected_cost))}."
         )
@@ -127,7 +126,7 @@ def _describe_moves(plan: JobPlan) -> list[str]:
     if luggage is None:
         return []
     if not luggage.size_bytes:
-        return ["moves            checkpoint.size is not set: carrying one elsewhere is taken to be free"]
+        return ["moves            to another region count as free, since checkpoint.size is not set"]
     carried_s = event_text.format_span(luggage.size_bytes / luggage.bytes_per_s)
     return [
         f"moves            to another region: {event_text.format_size(luggage.size_bytes)} in {carried_s}, "
@@ -136,12 +135,12 @@ def _describe_moves(plan: JobPlan) -> list[str]:
 
 
 def _kept_limits(plan: JobPlan) -> list[str]:
-    """Describes limits. The expectation for one clock says nothing about all of them."""
+    """Returns a line for the deadline and one for the budget, if there are any."""
     terms, ahead = plan.terms, plan.ahead
-    lines, unknown = [], f"nobody can say how many {event_text.progress_unit(terms)}s it takes"
+    lines, unknown = [], f"the number of {event_text.progress_unit(terms)}s is unknown"
     if terms.objective.deadline_s is not None:
         met = "is met" if terms.work.stop.is_bounded else f"is not promised: {unknown}"
-        kept = met if ahead.expected_s <= terms.objective.deadline_s else "IS NOT MET by what is expected"
+        kept = met if ahead.expected_s <= terms.objective.deadline_s else "IS SHORTER than the expected time"
         lines.append(
             f"deadline         {event_text.format_span(terms.objective.deadline_s)} "
             f"{_describe_promise(plan.promise) or kept}"
@@ -151,16 +150,16 @@ def _kept_limits(plan: JobPlan) -> list[str]:
         kept = (
             lasts
             if to_micros(ahead.expected_cost) <= terms.objective.budget
-            else "IS NOT KEPT by what is expected"
+            else "IS LESS than the expected cost"
         )
         if plan.promise is not None and not plan.promise.within_budget:
-            kept = "CANNOT BE PROMISED beside the deadline"
+            kept = "CANNOT BE PROMISED with the deadline"
         lines.append(f"budget           {event_text.format_money(terms.objective.budget)} {kept}")
     return lines
 
 
 def _describe_promise(promise: Promise | None) -> str:
-    """Describes whether a deadline can be promised, and on what grounds."""
+    """Describes whether a deadline can be promised, and why; empty if nothing is to be promised."""
     if promise is None:
         return ""
     if not promise.in_time:
@@ -169,16 +168,16 @@ def _describe_promise(promise: Promise | None) -> str:
         event_text.format_span(promise.least_deadline_s),
         event_text.format_money(round_up_budget(promise.least_budget)),
     )
-    return f"is promised: machines on demand alone need {least} and up to {cost}"
+    return f"is promised: on-demand machines alone need {least} and up to {cost}"
 
 
 def _explain_late_finish(plan: JobPlan) -> str:
-    """Explains a finish after a promised deadline: the expectation knows no safety net."""
+    """Explains a finish after a promised deadline: the expectation leaves out the safety net."""
     deadline = plan.terms.objective.deadline_s
     if deadline is None or plan.promise is None or not plan.promise.in_time:
         return ""
     late = plan.ahead.expected_s > deadline
-    return " by spot machines alone; some on demand will keep the deadline" if late else ""
+    return " with spot machines alone; on-demand machines will keep the deadline" if late else ""
 
 
 def _expected_finish(plan: JobPlan) -> Instant:

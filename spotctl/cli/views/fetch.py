@@ -1,4 +1,4 @@
-"""Watches a fetch for a person at a terminal, or a log, and sums it up at the end."""
+"""Shows the progress of a fetch, as bars or lines, and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_EVERY_S: Final = 10.0
 
 
 class FetchWatcher(Protocol):
-    """Receives which parts there are, then how each one goes."""
+    """Receives the list of parts, then the progress of each."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -113,22 +113,22 @@ def describe_part(report: PartReport) -> str:
     said += f", {report.quarantined:,} in quarantine" if report.quarantined else ""
     said += f", {report.seconds:.1f} s" + (f" ({rate:,.0f} rows/s)" if rate else "")
     if report.failure is not None:
-        return f"{said}; not whole, see below"
+        return f"{said}; incomplete, see below"
     if report.waiting is not None:
         return f"{said}; waiting: {_one_line(report.waiting)}"
     return said if report.done else f"{said} so far{', ' + report.cursor if report.cursor else ''}"
 
 
 def summarize_fetch(report: FetchReport) -> list[str]:
-    """Sums up the result, with what could not be fetched and why."""
+    """Summarizes the result; parts that failed are listed with the reason."""
     rows, new = sum(part.rows for part in report.parts), sum(part.new for part in report.parts)
     quarantined = sum(part.quarantined for part in report.parts)
     lines = [f"{rows:,} rows fetched in {report.seconds:.1f} s: {new:,} new, {quarantined:,} in quarantine"]
     lines += [f"not fetched: {name}: {_one_line(error)}" for name, error in report.unavailable]
-    lines += [f"not whole: {_describe_failure(part)}" for part in report.parts if part.failure is not None]
+    lines += [f"incomplete: {_describe_failure(part)}" for part in report.parts if part.failure is not None]
     lines += [f"left out: {part.part}: {part.left_out}" for part in report.parts if part.left_out]
     if report.interrupted:
-        lines.append("interrupted: what was fetched is kept; the same command goes on from there")
+        lines.append("interrupted: all fetched rows are stored; run the same command again to continue")
     return lines
 
 
@@ -138,7 +138,7 @@ def _describe_failure(report: PartReport) -> str:
 
 
 def _one_line(error: FeedError | None) -> str:
-    """Puts an error on one line: SDKs explain themselves over many."""
+    """Puts an error on one line; those of SDKs span many."""
     return " ".join(str(error).split())
 
 

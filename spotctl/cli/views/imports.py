@@ -1,4 +1,4 @@
-"""Shows what became of imported files, to people and to programs."""
+"""Shows the result of an import, to people and to programs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pricing_data.store.importing import ImportedFile
 
 
 def describe_import(done: ImportedFile) -> str:
-    """Describes one file, and accounts for every row of it."""
+    """Describes one file; the counts add up to the rows read."""
     counts = (
         (done.added.new, "new"),
-        (done.added.known, "known already"),
+        (done.added.known, "already stored"),
         (done.added.quarantined, "in quarantine"),
         (done.rows_left_out, "left out: not Linux"),
     )
     told = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing"
     beside = "".join(
-        f"; {count:,} on-demand prices beside them {what}"
+        f"; {count:,} on-demand prices {what}"
         for count, what in ((done.list_prices.new, "new"), (done.list_prices.quarantined, "in quarantine"))
         if count
     )
@@ -27,10 +27,10 @@ def describe_import(done: ImportedFile) -> str:
 
 
 def describe_interrupt(outcomes: Sequence[ImportedFile], asked: int) -> str:
-    """Says what is in the store after Ctrl-C."""
+    """Describes the store after Ctrl-C."""
     return (
-        f"interrupted: {len(outcomes)} of {asked} files are in the store, of the next one whole batches or "
-        "nothing; the same command goes on from there"
+        f"interrupted: {len(outcomes)} of {asked} files are in the store, and perhaps whole batches of the "
+        "next; run the same command again to continue"
     )
 
 

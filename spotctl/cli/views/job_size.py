@@ -1,4 +1,4 @@
-"""Describes a job's size in a plan: its data and model, a clock's work, and the basis of all that."""
+"""Describes a job's size in a plan: its data, its model, the work of a clock, and their sources."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from agileml.api import Counts
 
 SLOWER: Final = 1.5
-"""Factor by which this computer may be slower than prices pass before a warning."""
+"""Factor by which this computer may be too slow before a warning."""
 _NOTICEABLE_S: Final = 120.0
-"""Seconds by which a run has to last longer before a warning."""
+"""Nominal seconds by which a run must take longer before a warning."""
 _TO_MEASURE: Final = "`spotctl plan --measure` measures it"
 
 
@@ -27,12 +27,12 @@ def describe_size(plan: JobPlan) -> list[str]:
 
 
 def real_time(plan: JobPlan, speed: float) -> list[str]:
-    """Describes how long a launch would take here; nothing for a program, which takes its own time."""
+    """Describes the real duration of a launch; nothing for a program, which runs at its own pace."""
     if plan.work.source is WorkSource.RECORDED or not plan.terms.reliable_count:
         return []
     return [
-        f"on this computer {event_text.format_span(plan.ahead.expected_s / speed)} and some seconds, "
-        f"at --speed {speed:g}"
+        f"real time        {event_text.format_span(plan.ahead.expected_s / speed)} "
+        f"at --speed {speed:g}, plus a few seconds"
     ]
 
 
@@ -49,27 +49,27 @@ def size_fields(plan: JobPlan) -> dict[str, Any]:
 
 
 def told_of_speed(plan: JobPlan, options: LaunchOptions) -> list[str]:
-    """Warns where this computer is slower than prices pass: bills are higher then."""
+    """Warns if this computer computes more slowly than prices pass, which raises the bill."""
     ahead, speed = plan.ahead, options.speed
     told = [] if options.speed_named or speed == DEFAULT_SPEED else [_explain_speed(plan, speed)]
     slower = plan.work.slower_here(ahead.work / ahead.expected_s, speed) if ahead.expected_s > 0 else None
     if slower is None or slower < SLOWER or (slower - 1) * ahead.expected_s < _NOTICEABLE_S:
         return told
     larger = plan.work.core_seconds * slower
-    remedy = f"--speed {int(speed / slower)} keeps pace" if speed / slower >= 1 else ""
-    plays = f"local: {{core_seconds_per_clock: {larger:.3g}}} has it play a job that it can"
+    remedy = f"use --speed {int(speed / slower)}" if speed / slower >= 1 else ""
+    larger_job = f"set local: {{core_seconds_per_clock: {larger:.3g}}} to simulate a job of a size it can"
     return [
         *told,
-        f"{plan.terms.job}: this computer computes about {slower:,.3g} times more slowly than prices pass at",
-        f"  --speed {speed:g}: the run lasts longer than planned by as much, and costs more;",
-        f"  {remedy or plays}",
+        f"{plan.terms.job}: this computer is about {slower:,.3g} times too slow for --speed {speed:g}:",
+        "  the run takes that much longer than planned, and costs more;",
+        f"  {remedy or larger_job}",
     ]
 
 
 def _explain_speed(plan: JobPlan, speed: float) -> str:
-    """Explains a speed that is not the usual one, where the user named none."""
+    """Explains a speed that is not the default, if the user named none."""
     began = plan.work.source is WorkSource.RECORDED
-    why = "at which its run began" if began else "as fast as this computer computes what is planned"
+    why = "the speed at which its run began" if began else "the fastest that this computer keeps up with"
     return f"{plan.terms.job}: --speed {speed:g}, {why}"
 
 
@@ -94,23 +94,25 @@ def _describe_rows(counts: Counts) -> str:
 
 
 def _describe_work(plan: JobPlan) -> list[str]:
-    """Describes the work of a clock, unless the job file says it and nothing was measured."""
+    """Describes the work of a clock; nothing if it is only in the job file."""
     work, unit = plan.work, event_text.progress_unit(plan.terms)
     figure = f"{work.core_seconds:.3g} core-seconds"
     match work.source:
         case WorkSource.SAID if work.measured is not None:
             took = f"{work.measured.core_seconds:.3g} core-seconds of this computer ({_describe_range(plan)})"
-            told = [f"a {unit} takes {took};", f"the job file says {work.core_seconds:g}"]
+            told = [f"a {unit} takes {took};", f"the job file has {work.core_seconds:g}"]
         case WorkSource.MEASURED:
             keep = f"local: {{core_seconds_per_clock: {work.core_seconds:.3g}}}"
-            took = f"a {unit} takes {figure} ({_describe_range(plan)}), as measured here;"
-            told = [took, f"to keep that, write {keep}"]
+            took = f"a {unit} takes {figure} ({_describe_range(plan)}), measured here;"
+            told = [took, f"to keep this figure, set {keep}"]
         case WorkSource.ESTIMATED:
-            within = f"right within a factor of {ESTIMATES_WITHIN:g}"
+            within = f"correct within a factor of {ESTIMATES_WITHIN:g}"
             told = [f"a {unit} is estimated at {figure}, {within};", _TO_MEASURE]
         case WorkSource.ASSUMED:
             key = "work" if plan.size is None else "local.core_seconds_per_clock"
-            assumed = f"a {unit} is taken for {work.core_seconds:g} core-seconds, as {key} is not set"
+            assumed = (
+                f"a {unit} is assumed to take {work.core_seconds:g} core-seconds, since {key} is not set"
+            )
             told = [assumed, *([] if plan.size is None else [_TO_MEASURE])]
         case _:
             told = []
@@ -123,14 +125,14 @@ def _describe_range(plan: JobPlan) -> str:
 
 
 def _describe_gains(plan: JobPlan) -> list[str]:
-    """Names machines on which a program is assumed to be slower than their cores, perhaps unsaid by its
-    file.
-    """
+    """Names machine types with more cores than the program is assumed to use."""
     less = {t.market.instance_type: t for t in plan.terms.spot if t.nu < t.cores}
     if not less or plan.terms.work.measure:
         return []
-    named = ", ".join(f"{kind} for {t.nu:.3g} of its {t.cores} cores" for kind, t in sorted(less.items()))
-    return [f"more cores       {named} are counted; scaling: {{cores, phi or measure}} says what it gains"]
+    named = ", ".join(f"{t.nu:.3g} of {t.cores} on {kind}" for kind, t in sorted(less.items()))
+    return [
+        f"cores counted    {named}; if the program gains from more, set scaling: {{cores, phi or measure}}"
+    ]
 
 
 def _input_fields(size: InputSize) -> dict[str, Any]:

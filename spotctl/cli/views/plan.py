@@ -1,4 +1,4 @@
-"""Shows the plan: what would be bought now, at which prices, the alternatives, and the expected outcome."""
+"""Draws a plan: the machines to request now and their prices, the alternatives, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.model import Decision
 from pricing_data.formats.quality import FlawFinding
 from pricing_data.formats.traces import Recording
-from pricing_data.model.units import Seconds, UsdPerHour, format_instant
+from pricing_data.model.market import Market
+from pricing_data.model.units import Seconds, format_instant
 from spotctl.cli.format import event_text
 from spotctl.cli.format.json_lines import to_public
 from spotctl.cli.views import candidates, expectation, job_size, setbacks
@@ -24,9 +26,10 @@ _MARKETS_NAMED: Final = 5
 
 
 def draw_plan(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
-    """Draws for people what would be bought, the alternatives to the first purchase, what to expect.
+    """Draws the plan for people.
 
-    ``data``: how the columns of the input are read. ``speed``: at which a launch would go.
+    ``data`` says how the input's columns are read; None for a command. ``speed``, nominal seconds per real
+    second, gives the real duration of a launch.
     """
     terms = plan.terms
     warnings = (*set_aside(plan), *candidates.list_unknowns(plan), *setbacks.setback_warnings(plan))
@@ -36,13 +39,13 @@ def draw_plan(plan: JobPlan, data: str | None, speed: float) -> RenderableType:
             f"  prices: {terms.origin.prices}, {terms.rules.name} rules, {terms.objective.strategy}",
         ),
         Text(
-            f"starts {format_instant(terms.start)}, the prices' own time{_describe_reproduction(plan)}",
+            f"starts {format_instant(terms.start)} in the prices' time{_describe_reproduction(plan)}",
             style="dim",
         ),
         *([] if data is None else [Text(f"reads {data}", style="dim")]),
         *(Text(line, style="yellow") for line in warnings),
         Text(""),
-        _draw_steps(plan),
+        *_draw_steps(plan),
         *candidates.draw_candidates(plan),
         Text(""),
         *_describe_expectation(plan, speed),
@@ -63,35 +66,73 @@ def _describe_expectation(plan: JobPlan, speed: float) -> list[Text]:
     ]
 
 
-def _draw_steps(plan: JobPlan) -> Table:
-    """Draws what would be done, one thing after the other; long lines go on below their beginning."""
-    steps = Table.grid(padding=(0, 3))
-    steps.add_column(no_wrap=True)
-    steps.add_column(overflow="fold")
-    for number, said in enumerate((*_describe_reliable(plan), *(one.why for one in plan.ahead.decisions))):
-        steps.add_row("then" if number else "first", Text(said))
-    return steps
+def _draw_steps(plan: JobPlan) -> list[RenderableType]:
+    """Draws a row for each request in order, then the reasons, by the number of their step."""
+    steps = Table(box=None, pad_edge=False, header_style="bold")
+    steps.add_column("step", justify="right")
+    steps.add_column("request", no_wrap=True)
+    for title in ("price", "bid", "risk", "$/core-h now", "after"):
+        steps.add_column(title, justify="right", no_wrap=True)
+    reasons = Table.grid(padding=(0, 2))
+    reasons.add_column(justify="right", min_width=len("step"))
+    reasons.add_column(overflow="fold")
+    number = 0
+    if plan.terms.reliable_count:
+        number = 1
+        steps.add_row("1", *_reliable_cells(plan))
+        reasons.add_row("1", Text(_describe_reliable(plan)))
+    for place, decision in enumerate(plan.ahead.decisions):
+        number += 1
+        if decision.market is not None:
+            steps.add_row(str(number), *_request_cells(plan, decision, decision.market))
+        # The reason of a later request repeats that of the first, with other figures; --json has them all.
+        if decision.market is None or place == 0:
+            reasons.add_row(str(number), Text(decision.why))
+    return [*((steps, Text("")) if steps.row_count else ()), reasons]
 
 
-def _describe_reliable(plan: JobPlan) -> list[str]:
-    """Describes the reliable machines, which come first; nothing where checkpoints take their place."""
-    terms, at = plan.terms, plan.reliable
-    if not terms.reliable_count:
-        return []
+def _reliable_cells(plan: JobPlan) -> tuple[str, ...]:
+    at = plan.reliable
     if at is None:
-        return ["wait for a market that has a machine to keep the model: on demand it would cost more"]
-    machines = event_text.format_machines(terms.reliable_count, at.market)
+        return ("wait", "-", "-", "-", "-", "-")
+    bid = "on-demand" if at.bid is None else event_text.format_price(at.bid)
+    machines = f"{plan.terms.reliable_count} x {at.market}"
+    return (machines, event_text.format_price(at.price), bid, "-", "-", "-")
+
+
+def _request_cells(plan: JobPlan, decision: Decision, market: Market) -> tuple[str, ...]:
+    """Returns a request with the risk of an eviction in its first hour, and the cost of work it leads to."""
+    chosen = next((weighed for weighed in decision.weighed if weighed.chosen), None)
+    price = (
+        plan.terms.market_option(market).on_demand
+        if decision.bid is None
+        else plan.state.history.price(market, plan.state.now)
+    )
+    return (
+        f"{decision.count} x {market}",
+        "-" if price is None else event_text.format_price(price),
+        "on-demand" if decision.bid is None else event_text.format_price(decision.bid),
+        "-" if chosen is None else f"{chosen.beta:.3f}",
+        candidates.format_work_cost(decision.cost_per_work_now),
+        "-" if chosen is None else candidates.format_work_cost(chosen.cost_per_work),
+    )
+
+
+def _describe_reliable(plan: JobPlan) -> str:
+    """Explains where the reliable machines run, and the risk of a spot market."""
+    terms, at = plan.terms, plan.reliable
+    if at is None:
+        return "Wait for a spot machine to keep the model: on demand, the job would cost more than it may."
     if at.bid is None:
-        return [f"{machines}, on-demand at {_format_rate(at.price)}{_may_be_cheaper(terms)}"]
-    return [
-        f"{machines}, on spot at {_format_rate(at.price)} "
-        f"(on demand ${event_text.format_price(terms.reliable.on_demand)}), to keep the model. "
-        f"{_reliable_risk(at)}"
-    ]
+        return f"Keeps the model{_may_be_cheaper(terms)}."
+    return (
+        f"On spot, to keep the model (on demand: ${event_text.format_price(terms.reliable.on_demand)} an "
+        f"hour). {_reliable_risk(at)}"
+    )
 
 
 def _may_be_cheaper(terms: RunSpec) -> str:
-    """Says how a job without checkpoints could make its most expensive machine cheaper."""
+    """Returns advice to a job without checkpoints, whose reliable machine could then run on spot."""
     if terms.recovery.keeps is not None or not may_be_on_spot(
         replace(terms, recovery=replace(terms.recovery, keeps=CheckpointPolicy(10, Seconds(0.0))))
     ):
@@ -100,13 +141,13 @@ def _may_be_cheaper(terms: RunSpec) -> str:
 
 
 def _reliable_risk(at: ReliablePlacement) -> str:
-    """Describes the risk of keeping the model on a machine that may be taken."""
+    """Describes how often the model's machine is lost, and the cost of that."""
     if at.losses_per_hour < 0.001:
-        often = "Hardly ever taken; if it is"
+        often = "Hardly ever evicted; if it is"
     else:
-        often = f"Taken about once in {1 / at.losses_per_hour:.0f} hours; then"
+        often = f"Evicted about once in {1 / at.losses_per_hour:.0f} hours; then"
     return (
-        f"{often}, all machines end and the job begins again from its newest checkpoint, which costs about "
+        f"{often}, all machines end and the job restarts from its newest checkpoint, which costs about "
         f"${at.loss:.2f} each time."
     )
 
@@ -136,9 +177,8 @@ def plan_document(plan: JobPlan) -> dict[str, Any]:
 
 
 def _reliable_at(plan: JobPlan) -> dict[str, Any]:
-    """Returns where reliable machines would run; ``bid`` is null on demand, ``runs_at`` where none is
-    available.
-    """
+    """Returns the market of the reliable machines. ``bid`` is null on demand, and ``runs_at`` if none has
+    room."""
     at = plan.reliable
     if at is None:
         return {"runs_at": None, "bid": None, "losses_per_hour": 0.0, "loss": None}
@@ -151,7 +191,7 @@ def _reliable_at(plan: JobPlan) -> dict[str, Any]:
 
 
 def set_aside(plan: JobPlan) -> list[str]:
-    """Says which prices are not used: nothing for a flawless file, otherwise a line for each flaw."""
+    """Returns a warning for each kind of price row, and for the markets, that the plan does not use."""
     return [*_rows_set_aside(plan.recording), *_markets_set_aside(plan)]
 
 
@@ -172,7 +212,7 @@ def _markets_set_aside(plan: JobPlan) -> list[str]:
         return []
     named = ", ".join(left[:_MARKETS_NAMED]) + (", ..." if len(left) > _MARKETS_NAMED else "")
     whose = "its type or its price" if len(left) == 1 else "their types or their prices"
-    return [f"not used, as the catalogue does not know {whose} on demand: {named}"]
+    return [f"not used, since the catalogue lacks {whose} on demand: {named}"]
 
 
 def _left_out(plan: JobPlan) -> list[str]:
@@ -183,24 +223,20 @@ def _left_out(plan: JobPlan) -> list[str]:
 
 
 def _describe_reproduction(plan: JobPlan) -> str:
-    """Says how to repeat a start that follows from the clock; nothing where it was named."""
-    return f"; again with {_reproduce_options(plan)}" if plan.start_follows_clock else ""
+    """Returns how to repeat a start that follows from the clock; empty if the user named it."""
+    return f"; reproduce with {_reproduce_options(plan)}" if plan.start_follows_clock else ""
 
 
 def start_told(plan: JobPlan) -> list[str]:
-    """Says when a start from the clock is, and how to repeat it; nothing where it was named."""
+    """Returns the start that follows from the clock, and how to repeat it; empty if the user named it."""
     if not plan.start_follows_clock:
         return []
     terms = plan.terms
     return [
-        f"{terms.job}: starts {format_instant(terms.start)}, as the clock says{_describe_reproduction(plan)}"
+        f"{terms.job}: starts {format_instant(terms.start)} in the prices' time{_describe_reproduction(plan)}"
     ]
 
 
 def _reproduce_options(plan: JobPlan) -> str:
     """Returns the options that repeat the same start, whatever the clock says."""
     return f"--trace-start {format_instant(plan.terms.start)} --seed {plan.terms.origin.seed}"
-
-
-def _format_rate(price: UsdPerHour) -> str:
-    return f"${event_text.format_price(price)} per hour each"

@@ -1,4 +1,4 @@
-"""Shows queues to people and programs: the plan, the list, the end, and the menu of policies."""
+"""Shows queues to people and programs: the plan, the jobs, the end, and the list of policies."""
 
 from __future__ import annotations
 
@@ -22,53 +22,49 @@ from spotctl.queue.spec import QueueSettings
 
 
 def _describe_reproduction(found: QueuePlan, settings: QueueSettings) -> str:
-    """Says how to repeat a start that follows from the clock; nothing where it was named."""
+    """Returns how to repeat a start that follows from the clock; empty if the user named it."""
     named = settings.options.prices.start is not None
-    return "" if named else f"; again with --trace-start {format_instant(found.start)}"
+    return "" if named else f"; reproduce with --trace-start {format_instant(found.start)}"
 
 
 def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
-    """Names jobs whose bills would be too high, because prices pass faster than this computer computes."""
+    """Warns of jobs whose bills will be too high, since this computer is too slow for the prices' speed."""
     if settings.options.world is not WorldKind.LOCAL:
         return []
     jobs = {name: times for name, times in found.slower.items() if times > job_size.SLOWER}
     if not jobs:
         return []
     speed, most = settings.options.speed, max(jobs.values())
-    told = (
-        f"{', '.join(jobs)}: this computer computes up to {most:,.3g} times more slowly than prices pass at"
-    )
-    keeps = f"--speed {int(speed / most)} keeps pace" if speed >= most else "--speed 1 comes nearest"
+    remedy = f"use --speed {int(speed / most)}" if speed >= most else "--speed 1 comes closest"
     return [
-        told,
-        f"  --speed {speed:g}, with all machines that a job may have: runs last longer, and cost more;",
-        f"  {keeps}, and a larger local.core_seconds_per_clock has it play a job that it can",
+        f"{', '.join(jobs)}: this computer is up to {most:,.3g} times too slow for --speed {speed:g},",
+        "  with all machines that a job may have: runs take longer than planned, and cost more;",
+        f"  {remedy}, or simulate larger jobs with local.core_seconds_per_clock",
     ]
 
 
 def draw_plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
-    """Draws what would be promised, and what the first round would give."""
+    """Draws the promised deadlines and the leases of the first round."""
     spec = settings.spec
     budget = "none" if spec.budget is None else event_text.format_money(spec.budget)
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
-        f"starts {format_instant(found.start)}, the prices' own "
-        f"time{_describe_reproduction(found, settings)}",
+        f"starts {format_instant(found.start)} in the prices' time{_describe_reproduction(found, settings)}",
         f"a round every {event_text.format_span(spec.round_s)}; budget {budget}",
-        f"machines at once: {_describe_quotas(found, settings)}",
-        f"speeds by type: the catalogue's ± {' or '.join(sorted(sure))}, until each job shows its own",
+        f"quotas: {_describe_quotas(found, settings)}",
+        f"speeds by type: from the catalogue ± {' or '.join(sorted(sure))}, until each job measures its own",
     ]
     about += too_fast(found, settings)
     if found.unused:
-        about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota means nothing.")
+        about.append(f"No job of this queue may use {', '.join(found.unused)}: the quota has no effect.")
     about += [
-        f"All {count} x {pool} are kept for promises: nobody can lease one until a promised job has ended, "
-        "and such a job begins on demand when it must."
+        f"All {count} x {pool} are reserved for promised deadlines: no job can lease one until a promised "
+        "job ends, and a promised job starts on demand when it must."
         for pool, count in settings.spec.quotas.items()
         if found.leasable[pool] <= 0
     ]
-    table = _make_table("job", "first lease", "share of time", "deadline", "put aside")
+    table = _make_table("job", "first lease", "share of time", "deadline", "reserved $")
     for name in found.admission.judged:
         table.add_row(
             name,
@@ -85,11 +81,11 @@ def draw_plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
 
 
 def _describe_quotas(found: QueuePlan, settings: QueueSettings) -> str:
-    """Describes each quota, and what leases can have where promises reserve some of it."""
+    """Describes each quota, and how much of it leases can use if promises reserve the rest."""
     told = []
     for pool, count in settings.spec.quotas.items():
         left = max(found.leasable[pool], 0)
-        told.append(f"{count} x {pool}" + ("" if left == count else f" ({left} to lease, the rest kept)"))
+        told.append(f"{count} x {pool}" + ("" if left == count else f" ({left} to lease, the rest reserved)"))
     return ", ".join(told) or "no quotas"
 
 
@@ -141,7 +137,7 @@ def _describe_deadline(found: QueuePlan, name: str) -> str:
     limit = event_text.format_span(one.terms.objective.deadline_s)
     if one.is_promised:
         kept = ", ".join(f"{count} x {pool}" for pool, count in (one.reserved or {}).items())
-        return f"{limit} is promised: {kept} on demand kept for it"
+        return f"{limit} is promised: {kept} on demand reserved"
     return f"{limit} CANNOT BE PROMISED: {one.why}"
 
 
@@ -149,7 +145,7 @@ def _describe_deadline(found: QueuePlan, name: str) -> str:
 
 
 def list_table(found: QueueStatus) -> RenderableType:
-    """Draws a line for each job, then failed jobs, then the queue, then measured speeds."""
+    """Draws a row for each job, then failed jobs, the queue's state, and measured speeds."""
     table = _make_table("job", "state", "ran", "due", "machines", "done", "cost", "deadline", "finish")
     for row in found.rows:
         served = row.served
@@ -168,7 +164,7 @@ def list_table(found: QueueStatus) -> RenderableType:
         )
     wrong = [f"{row.job}: {row.why}" for row in found.rows if row.exit_code]
     shown = [
-        f"{row.job} on {kind}: {rate.steps_per_s:.3g} core-seconds a second, give or take {rate.error:.0%}"
+        f"{row.job} on {kind}: {rate.steps_per_s:.3g} core-seconds per second, ± {rate.error:.0%}"
         for row in found.rows
         for kind, rate in row.rates.items()
         if rate.source is Source.MEASURED
@@ -181,15 +177,15 @@ def list_table(found: QueueStatus) -> RenderableType:
 
 
 _STATUS: Final = {
-    RunningState.NOT_BEGUN: "has not begun",
-    RunningState.RUNNING: "runs",
-    RunningState.STOPPED: "nobody runs it, and `spotctl queue run` goes on with it",
-    RunningState.ENDED: "has ended",
+    RunningState.NOT_BEGUN: "not started",
+    RunningState.RUNNING: "running",
+    RunningState.STOPPED: "stopped; `spotctl queue run` resumes it",
+    RunningState.ENDED: "ended",
 }
 
 
 def _in_time(row: JobStatus) -> str:
-    """Describes what was promised of its deadline, and what became of it."""
+    """Describes whether the deadline was promised, and whether it was kept."""
     if row.kept is not None:
         return "kept" if row.kept else "missed"
     if row.deadline is None or row.exit_code is not None:
@@ -249,7 +245,7 @@ def _lease_object(lease: Lease) -> dict[str, Any]:
 
 
 def _rate_fields(found: Mapping[str, ThroughputEstimate]) -> dict[str, Any]:
-    """Returns by instance type what one machine does, how sure that is, and how it is known."""
+    """Returns, by instance type, the speed of one machine, its relative error and its source."""
     return {
         kind: {
             "core_seconds_per_second": round(rate.steps_per_s, 4),
@@ -280,17 +276,17 @@ def draw_end(final: Mapping[str, Any]) -> RenderableType:
     cost = final["cost"]
     saved = final["savings_fraction"]
     beside = f"; the cheaper way on demand ${cost['on_demand_baseline']}"
-    rest_of = f", without ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
+    rest_of = f", leaving out ${final['not_compared']} of other jobs" if float(final["not_compared"]) else ""
     against = "" if saved is None else f"{beside}: {event_text.format_savings(saved)}{rest_of}"
     total = f"${cost['total']} = ${cost['spot']} spot + ${cost['on_demand']} on-demand{against}"
     held = final["held_seconds"]
-    waited = f", {held:.1f} s held for machines to be ready" if held else ""
+    waited = f", {held:.1f} s waiting for machines to be ready" if held else ""
     took = (
         f"{event_text.format_span(final['sim_seconds'])} of the prices' time, {final['rounds']} "
         f"rounds{waited}"
     )
     left = final["instances_left"]
-    rest = f"; {left} MACHINES LEFT, `spotctl gc` ends them" if left else ""
+    rest = f"; {left} MACHINES LEFT, release them with `spotctl gc`" if left else ""
     return Group(table, Text(f"{total}  ({took}{rest})", style="bold"), Text(event_text.NOMINAL, style="dim"))
 
 
@@ -314,7 +310,7 @@ def _ended_in_time(job: Mapping[str, Any]) -> str:
 
 
 def menu_table() -> Table:
-    table = _make_table("policy", "does", "can be told")
+    table = _make_table("policy", "objective", "parameters")
     for offered in MENU.values():
         told = "; ".join(f"{name}: {meaning}" for name, meaning in offered.takes.items())
         table.add_row(offered.name, offered.does, told or "-")

@@ -1,4 +1,4 @@
-"""Shows current prices and histories, each with source and age, to people and to programs."""
+"""Shows current prices and price histories, with source and age, to people and to programs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from pricing_data.model.units import Instant, format_instant
 from spotctl.cli.format import event_text, json_lines
 from spotctl.cli.format.report_format import ReportFormat
 from spotctl.cli.views.advice import format_age
+from spotctl.cli.views.store import NO_PRICES
 from spotctl.prices.quotes import Quote
 
 _COLUMNS: Final = ("time_utc", "cloud", "region", "zone", "instance_type", "price_usd_hour", "source")
 
 
 def draw_quotes(quotes: Sequence[Quote], now: Instant) -> RenderableType:
-    """Draws a line for each market."""
+    """Draws a row for each market."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("market", no_wrap=True)
     for title in ("$/h", "since", "age", "rows"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("from", no_wrap=True)
-    table.add_column("")
+    table.add_column("source", no_wrap=True)
+    table.add_column("remarks")
     for quote in quotes:
         table.add_row(
             str(quote.market),
@@ -42,13 +43,13 @@ def draw_quotes(quotes: Sequence[Quote], now: Instant) -> RenderableType:
 
 
 def quote_warnings(quotes: Sequence[Quote], now: Instant) -> list[str]:
-    """Returns what to know about all of them."""
+    """Returns warnings about all of them: none stored, or stale ones."""
     if not quotes:
-        return ["no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"]
+        return [NO_PRICES]
     stale = sum(quote.is_stale(now) for quote in quotes)
     if not stale:
         return []
-    return [f"stale: {stale} of {len(quotes)} prices are older than they should be; `spotctl prices fetch`"]
+    return [f"{stale} of {len(quotes)} prices are stale; `spotctl prices fetch` updates them"]
 
 
 def _describe_remarks(quote: Quote, now: Instant) -> str:
@@ -87,19 +88,19 @@ def quote_fields(quote: Quote, now: Instant) -> dict[str, Any]:
 
 
 def describe_origin(quote: Quote, now: Instant) -> list[str]:
-    """Says where a history is from, how old its end is, and what else to know."""
+    """Returns the source of a history, the age of its end, and remarks."""
     said = (
         f"{quote.market}: {quote.source}, a{'n' if quote.semantics[0] in 'aeiou' else ''} {quote.semantics}"
     )
     lines = [f"{said}; last seen {format_age(quote.age_s(now))} ago"]
     others = [source for source in quote.sources if source != quote.source]
     if others:
-        lines.append(f"where it is silent: {', '.join(others)}")
+        lines.append(f"gaps are filled from: {', '.join(others)}")
     return lines + ([f"warning: {_describe_remarks(quote, now)}"] if _describe_remarks(quote, now) else [])
 
 
 def draw_history(quote: Quote, steps: Series) -> RenderableType:
-    """Draws every step and how long it held; people count days better than seconds."""
+    """Draws every price change, and how long the price held."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("from (UTC)", no_wrap=True)
     for title in ("$/h", "for"):

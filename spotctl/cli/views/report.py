@@ -1,4 +1,4 @@
-"""Shows the report: as a table for people, as CSV, as JSON."""
+"""Writes the report as a table for people, as CSV, or as JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _RUNS_NAMED: Final = 5
 
 
 def report_table(runs: Summaries, by: Grouping) -> TextTable:
-    """Builds the table for people: hours, and dollars to the last digit so that rows add up to the total."""
+    """Builds the table for people. Dollars have all digits, so that rows add up to the total."""
     whole = group_all(runs)
     titles = ("runs", "spot h", "free h", "on-demand h", "spot", "on-demand", "egress", "total", "refunded")
-    compared = ("as fast", "cheapest", "saved", "evictions", "machines taken", "redone")
+    compared = ("as fast", "cheapest", "saved", "evictions", "machines lost", "redone")
     return TextTable(
         titles=(by.value, *titles, *compared),
         rows=[_group_cells(group) for group in group_runs(runs, by)],
@@ -35,11 +35,11 @@ def report_table(runs: Summaries, by: Grouping) -> TextTable:
 
 
 def _zone_notes(runs: Summaries, by: Grouping) -> list[str]:
-    """Says which days are meant."""
+    """Returns the time zone of the days or months, if rows are these."""
     zone = _time_zone(runs)
     if by not in (Grouping.DAY, Grouping.MONTH) or zone is None:
         return []
-    return [f"{by.value}s are those on which runs began, in the time zone of this computer ({zone})"]
+    return [f"a run belongs to the {by.value} on which it began, in this computer's time zone ({zone})"]
 
 
 def _time_zone(runs: Summaries) -> str | None:
@@ -48,7 +48,7 @@ def _time_zone(runs: Summaries) -> str | None:
 
 
 def _uncompared_notes(whole: Group) -> list[str]:
-    """Says what was paid without savings counted on it, by reason."""
+    """Returns the cost for which no saving is known, with its runs by reason."""
     lines = []
     for reason, count in Counter(whole.uncompared_runs.values()).items():
         runs = [run for run, why in whole.uncompared_runs.items() if why == reason]
@@ -57,17 +57,17 @@ def _uncompared_notes(whole: Group) -> list[str]:
     if not lines:
         return []
     return [
-        f"saved: without {amounts.format_exact(whole.uncompared)}, which is cost without a saving:",
+        f"saved: leaves out {amounts.format_exact(whole.uncompared)}, for which no saving is known:",
         *lines,
     ]
 
 
 def _unfinished_notes(whole: Group) -> list[str]:
-    """Says what to know of a sum that is not final yet."""
+    """Returns a note if the bills of some runs are not final."""
     if not whole.unfinished:
         return []
     have = "1 run has" if whole.unfinished == 1 else f"{whole.unfinished} runs have"
-    return [f"{have} not ended: the bill is as of the last entry on record; `spotctl status` shows which"]
+    return [f"{have} not ended: their bills are as of their last entries; `spotctl status` lists them"]
 
 
 def plain_table(runs: Summaries, by: Grouping) -> str:
@@ -147,7 +147,7 @@ def _group_cells(group: Group) -> tuple[str, ...]:
 
 
 def _format_redone(group: Group) -> str:
-    """Formats clocks and steps, and how long programs ran in vain."""
+    """Formats the clocks or steps computed twice, and the time that programs lost."""
     if group.clocks_redone is None:
         return "-"
     return f"{group.clocks_redone}" + (

@@ -1,4 +1,4 @@
-"""Shows runs like ``status`` and ``wait``: a line each, or JSON. Imports nothing that decides."""
+"""Shows runs for ``status`` and ``wait``: one row each, or JSON. Imports nothing that decides."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from spotctl.records.run_history import UNATTENDED
 from spotctl.report.summary import RunSummary
 
 _UNATTENDED: Final = 1
-"""Exit code for a run that never ended, and that no process drives now."""
+"""Exit code for an unfinished run that no process drives."""
 
 
 def none_yet() -> str:
-    """Says that there are no runs, and where replays are, if there are any."""
-    told = "no runs yet; `spotctl launch JOB.yaml` begins one"
+    """Returns a note that there are no runs, and how to list replays if there are any."""
+    told = "no runs yet; `spotctl launch JOB.yaml` starts one"
     kept = replay_runs()
-    return f"{told}. Replays are kept apart, in SPOTCTL_HOME={kept.root}" if kept.list_runs() else told
+    return f"{told}. To list replays, set SPOTCTL_HOME={kept.root}" if kept.list_runs() else told
 
 
 def runs_table(runs: Mapping[Run, RunSummary]) -> TextTable:
-    """Builds a table with a line for each run."""
+    """Builds a table with a row for each run."""
     figures = ("stage", "machines", "progress", "objective", "cost", "saved", "evictions")
     cells = [_run_cells(run, summary) for run, summary in runs.items()]
     return TextTable(("job", "run", "state", *figures), cells, left=3)
@@ -42,7 +42,7 @@ def exit_code(summary: RunSummary) -> int:
 
 
 def _describe_state(found: Mapping[str, Any]) -> str:
-    """Describes what a run does or came to, and whether that is without a terminal."""
+    """Describes the state of a run, and whether it runs without a terminal."""
     goes_on = found["exit_code"] is None and found["state"] != UNATTENDED
     return f"{found['state']}, detached" if found["background"] and goes_on else str(found["state"])
 

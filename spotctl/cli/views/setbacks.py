@@ -1,4 +1,4 @@
-"""Says before the start what evictions would cost a command: for a plan, and above a launch."""
+"""Warns, before a command starts, of the time and money that evictions would cost it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spotctl.session.eviction_setbacks import Setbacks, is_significant
 from spotctl.session.launch_plan import JobPlan
 
 _HARDLY_EVER: Final = 1000
-"""Evictions in a row after which nobody waits for the end of a program."""
+"""Expected evictions above which a program hardly ever ends; their number would mislead."""
 
 
 def setback_warnings(plan: JobPlan) -> list[str]:
@@ -22,21 +22,22 @@ def setback_warnings(plan: JobPlan) -> list[str]:
     if found.too_short_lived:
         lasts, needs = event_text.format_span(found.life_s), event_text.format_span(found.setup_s)
         lines += [
-            f"most of the time would go into beginning: a machine is expected to last {lasts}, and takes",
-            f"  {needs} to boot and begin (local.boot, scaling.sigma, checkpoint.restart);",
-            "  allow other markets, or say objective: {strategy: on-demand}",
+            f"most of the time would be spent on starting: a machine is expected to last {lasts}, and takes",
+            f"  {needs} to boot and start (local.boot, scaling.sigma, checkpoint.restart);",
+            "  allow other markets, or set objective: {strategy: on-demand}",
         ]
     if found.keeps is False:
         lines += [
-            "the program keeps nothing (checkpoint: off), so an eviction starts it anew:",
+            "the program keeps nothing (checkpoint: off), so an eviction restarts it from the beginning:",
             f"  {_describe_expected(found)};",
-            "  let it write checkpoints (docs/command-jobs.md), or say objective: {strategy: on-demand}",
+            "  let it write checkpoints (docs/command-jobs.md), or set objective: {strategy: on-demand}",
         ]
     elif found.keeps is None and is_significant(found, plan.ahead):
         lines += [
-            "if the program keeps nothing, an eviction starts it anew:",
+            "the job file does not mention checkpoints, so the plan assumes that the program writes them;",
+            "  if the program keeps nothing, an eviction restarts it from the beginning:",
             f"  {_describe_expected(found)};",
-            "  say checkpoint: {every: 10m} where it writes them, as is assumed here, or checkpoint: off",
+            "  set checkpoint: {every: 10m} if it writes them, or checkpoint: off",
         ]
     return lines
 
@@ -46,11 +47,11 @@ def _describe_expected(found: Setbacks) -> str:
     if found.evictions is None or found.anew_s is None or found.anew_cost is None:
         return lasts
     if found.evictions > _HARDLY_EVER:
-        return f"{lasts}, so it would hardly ever end"
+        return f"{lasts}, so it would hardly ever finish"
     takes = (
         f"{event_text.format_span(found.anew_s)} and {event_text.format_money(to_micros(found.anew_cost))}"
     )
-    return f"{lasts}, so expected are {found.evictions:.1f} evictions, {takes}"
+    return f"{lasts}; expect {found.evictions:.1f} evictions, {takes}"
 
 
 def setback_fields(found: Setbacks | None) -> dict[str, Any] | None:

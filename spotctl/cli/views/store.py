@@ -15,7 +15,7 @@ from spotctl.cli.format import json_lines
 from spotctl.cli.views.advice import format_age
 from spotctl.prices.store_status import RegionStatus, StoreStatus
 
-NOTHING: Final = "no prices yet: `spotctl prices fetch` or `spotctl prices import FILE` brings some"
+NO_PRICES: Final = "no prices yet; add some with `spotctl prices fetch` or `spotctl prices import FILE`"
 
 
 def is_empty(found: StoreStatus) -> bool:
@@ -24,17 +24,17 @@ def is_empty(found: StoreStatus) -> bool:
 
 
 def draw_store(found: StoreStatus, now: Instant) -> RenderableType:
-    """Draws regions, then which of several sources is believed, then findings."""
+    """Draws regions, then the source used where several have one market, then findings."""
     seen = found.probes + found.lifetimes
-    parts: list[RenderableType] = [_draw_regions(found, now) if found.corners else Text(NOTHING)]
+    parts: list[RenderableType] = [_draw_regions(found, now) if found.corners else Text(NO_PRICES)]
     if found.rates:
         parts.append(Text(f"{found.rates:,} published eviction rates"))
     if seen:
-        parts.append(Text(f"{found.probes:,} probes of capacity, {found.lifetimes:,} lifetimes of machines"))
+        parts.append(Text(f"{found.probes:,} capacity probes, {found.lifetimes:,} machine lifetimes"))
     if found.disputes:
         parts += [
             Text(""),
-            Text("several sources for one market; where they overlap the first is believed", "bold"),
+            Text("markets with several sources; the first is used where they overlap", "bold"),
         ]
         parts += [
             Text(f"{d.markets:,} markets: {d.believed}, then {', '.join(d.others)}") for d in found.disputes

@@ -209,7 +209,7 @@ def _draw_progress(state: State) -> RenderableType:
         else ""
     )
     again = (
-        f", begun again {event_text.format_times(state.recovery.restarts)}" if state.recovery.restarts else ""
+        f", restarted {event_text.format_times(state.recovery.restarts)}" if state.recovery.restarts else ""
     )
     row.add_row(
         ProgressBar(completed=0 if share is None else 100 * share, pulse=share is None, width=40),

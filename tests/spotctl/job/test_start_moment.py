@@ -86,16 +86,18 @@ def test_what_a_plan_prints_has_its_start_again(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SPOTCTL_TRACE_START", raising=False)
     shown = spotctl("plan", "nightly.yaml", "--seed", "3").stdout
-    found = re.search(r"starts (\S+), the prices' own time; again with (--trace-start (\S+) --seed 3)", shown)
+    found = re.search(
+        r"starts (\S+) in the prices' time; reproduce with (--trace-start (\S+) --seed 3)", shown
+    )
     assert found is not None
     assert found[1] == found[3]
     home = tmp_path / "home"
     launch = ("launch", "nightly.yaml", "--world", "replay", "--yes", "--json")
     clocked = spotctl(*launch, "--seed", "3", home=home)
-    assert "again with --trace-start" in clocked.stderr
+    assert "reproduce with --trace-start" in clocked.stderr
     final = json.loads(clocked.stdout.splitlines()[-1])
     again = spotctl(*launch, "--trace-start", final["started"], "--seed", "3", home=home)
-    assert "again with" not in again.stderr
+    assert "reproduce with" not in again.stderr
     same = json.loads(again.stdout.splitlines()[-1])
     assert (same["started"], same["cost"]) == (final["started"], final["cost"])
     first, _ = RunStore(home / "replays").list_runs()

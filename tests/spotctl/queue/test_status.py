@@ -98,7 +98,7 @@ def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable
     assert all(row.lease is None and row.served.got > 0 for row in found.rows)
     told = output.render_text(queueview.list_table(found))
     assert "\nb: the work was done after its deadline\n" in told
-    assert "night, las: has ended; $" in told
+    assert "night, las: ended; $" in told
 
 
 def test_a_queue_whose_process_is_gone_says_so(made: Callable[..., Queue]) -> None:
@@ -106,7 +106,7 @@ def test_a_queue_whose_process_is_gone_says_so(made: Callable[..., Queue]) -> No
     with pytest.raises(Crash):
         of.run(Watching(dies_after=9))
     assert look(of).status is RunningState.STOPPED
-    assert "`spotctl queue run` goes on with it" in output.render_text(queueview.list_table(look(of)))
+    assert "`spotctl queue run` resumes it" in output.render_text(queueview.list_table(look(of)))
 
 
 def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
@@ -117,7 +117,7 @@ def test_a_queue_that_never_ran_has_its_jobs_and_one_without_jobs_says_that(
     assert (found.status, [row.state for row in found.rows]) == (RunningState.NOT_BEGUN, ["waiting"])
     folder.leave_request(Request("a"))
     assert output.render_text(queueview.list_table(look(of))).startswith(
-        "no jobs\nnight, las: has not begun; $0.00"
+        "no jobs\nnight, las: not started; $0.00"
     )
     assert queueview.list_document(look(of))["status"] == "not begun"
 

@@ -151,6 +151,4 @@ def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() ->
     assert (both.savings, both.baseline) == (alone.savings, alone.baseline)
     assert both.total > alone.total
     assert list(both.uncompared_runs) == ["b"]
-    assert "nothing is said of that: 1000000 core-seconds" in output.render_text(
-        endview.draw_end(final(beyond))
-    )
+    assert "not known: 1000000 core-seconds" in output.render_text(endview.draw_end(final(beyond)))

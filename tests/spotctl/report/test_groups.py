@@ -162,12 +162,12 @@ def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
 def test_the_report_names_what_its_savings_leave_out() -> None:
     both = {"movies/1": RUN, "movies/2": EARLY}
     said = report.plain_table(both, Grouping.DAY)
-    assert "saved: without $0.239000, which is cost without a saving:" in said
+    assert "saved: leaves out $0.239000, for which no saving is known:" in said
     assert "1 run: it has not ended: movies/2" in said
     document = json.loads(report.report_document(both, Grouping.JOB))
     assert document["runs_not_compared"] == {"movies/2": "it has not ended"}
     assert (document["total"]["total"], document["total"]["not_compared"]) == ("0.478000", "0.239000")
-    assert "saved: without" not in report.plain_table({"movies/1": RUN}, Grouping.DAY)
+    assert "saved: leaves out" not in report.plain_table({"movies/1": RUN}, Grouping.DAY)
 
 
 def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
@@ -177,7 +177,7 @@ def test_a_run_counts_on_the_day_on_which_it_really_began() -> None:
     assert [group.key for group in group_runs(runs, Grouping.DAY)] == ["2026-11-20", "2026-11-21"]
     (month,) = group_runs(runs, Grouping.MONTH)
     assert (month.key, month.runs, month.savings) == ("2026-11", 2, group_all(runs).savings)
-    assert "time zone of this computer" in report.plain_table(runs, Grouping.DAY)
+    assert "in this computer's time zone" in report.plain_table(runs, Grouping.DAY)
 
 
 def test_nothing_at_all_is_a_total_of_nothing() -> None:

@@ -81,7 +81,7 @@ def test_prices_that_moved_within_an_hour_are_a_reason_where_seconds_are_billed(
 
 def test_what_a_program_ran_for_nothing_is_a_reason() -> None:
     lost = structs.replace(STORY, programs=structs.replace(STORY.programs, seconds_redone=5400))
-    said = "its program ran 90 minutes for nothing and began again"
+    said = "its program lost 90 minutes of work and restarted"
     assert said in reasons(lost, replace(AS_IT_WAS, cost=MicroUsd(100_000)))
 
 

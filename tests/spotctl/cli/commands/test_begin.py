@@ -49,7 +49,7 @@ def test_init_writes_any_command_so_that_it_is_read_back() -> None:
     assert spec.command is not None
     assert spec.command.run == command
     again = spotctl("init", "--app", "command", "--run", "x")
-    assert (again.exit_code, "is there already" in again.stderr) == (2, True)
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
     assert spotctl("init", "--app", "command", "--run", "x", "--force").exit_code == 0
 
 
@@ -57,10 +57,10 @@ def test_init_writes_any_command_so_that_it_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "nobody can be asked here; say it with --app"),
-        (["--app", "mf"], "say it with --data"),
-        (["--app", "mf", "--data", "x", "--run", "y"], "--run: belongs to --app command"),
-        (["--app", "command", "--data", "x"], "--data: a program finds its data itself"),
+        ([], "there is no terminal to ask at; set --app"),
+        (["--app", "mf"], "there is no terminal to ask at; set --data"),
+        (["--app", "mf", "--data", "x", "--run", "y"], "--run: only for --app command"),
+        (["--app", "command", "--data", "x"], "--data: a program finds its own data"),
     ],
 )
 def test_init_says_what_it_needs(arguments: list[str], told: str) -> None:

@@ -147,12 +147,12 @@ def test_no_runs_is_said_and_is_no_error() -> None:
 
 
 def test_a_report_of_nothing_says_so_and_where_replays_are(home: Path) -> None:
-    assert "no runs yet; `spotctl launch JOB.yaml` begins one\n" in spotctl("report").stderr
+    assert "no runs yet; `spotctl launch JOB.yaml` starts one\n" in spotctl("report").stderr
     assert spotctl("launch", "nightly.yaml", "--world", "replay", "--yes").exit_code == 0
     for verb in ("report", "status"):
         empty = spotctl(verb)
         assert (empty.exit_code, empty.stdout) == (0, "")
-        assert f"kept apart, in SPOTCTL_HOME={home / 'replays'}" in empty.stderr
+        assert f"To list replays, set SPOTCTL_HOME={home / 'replays'}" in empty.stderr
     assert "nightly" in spotctl("report", home=home / "replays").stdout
 
 

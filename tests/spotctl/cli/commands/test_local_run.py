@@ -121,7 +121,7 @@ def test_a_job_that_lost_its_reliable_machine_goes_on_from_its_checkpoint_and_so
         _until(first, "Progressed")
         (seen,) = json.loads(spotctl("status", "--json", home=home).stdout)["runs"]
         assert (seen["state"], seen["restarts"], seen["failures"]) == ("training", 1, 1)
-        assert "begun again once" in spotctl("status", "nightly", home=home).stdout
+        assert "restarted once" in spotctl("status", "nightly", home=home).stdout
         first.send_signal(signal.SIGTERM)
         final = _ended(first)
     assert (final["state"], final["exit_code"], final["instances_left"]) == ("cancelled", 7, 0)

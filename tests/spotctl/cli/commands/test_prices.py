@@ -62,12 +62,12 @@ def auctions(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_help_ends_with_an_example() -> None:
+def test_every_help_has_examples_before_its_options() -> None:
     for verb in VERBS:
         result = spotctl("prices", verb, "--help")
         assert result.exit_code == 0
-        *_, last = result.stdout.strip().split("\n\n")
-        assert last.strip().startswith(f"Example: spotctl prices {verb}")
+        examples = result.stdout.partition("\n\nOptions:")[0].partition("  Examples:\n")[2]
+        assert f"spotctl prices {verb}" in examples
 
 
 def test_help_and_nothing_loads_no_database() -> None:
@@ -157,7 +157,7 @@ def test_show_says_age_and_source_and_warns_when_stale(auctions: Path, tmp_path:
     assert 0 <= new["age_seconds"] - 0.2 * 86400 < 60
     assert new["source"].endswith("fresh.csv")
     old = spotctl("prices", "show", "c4.xlarge@us-east-1b")
-    assert "stale: 1 of 1 prices" in old.stderr
+    assert "1 of 1 prices are stale" in old.stderr
     assert "0.05" in old.stdout
 
 
@@ -335,7 +335,7 @@ def test_imported_probes_are_counted_and_believed(tmp_path: Path) -> None:
     assert [(file["new"], file["quarantined"]) for file in done] == [(30 * 144 - 6, 1), (1, 0)]
     status = answer("prices", "status")
     assert (status["probes"], status["lifetimes"], status["quarantined"]) == (30 * 144 - 6, 0, 1)
-    assert "4,314 probes of capacity" in spotctl("prices", "status").stdout
+    assert "4,314 capacity probes" in spotctl("prices", "status").stdout
     (market,) = answer("advise")["ranked"]
     assert (market["beta_basis"], market["beta_stale"]) == ("observed capacity", False)
     assert 0 < market["beta_low"] < market["beta"] < market["beta_high"] < 1
@@ -352,7 +352,7 @@ def test_probes_without_prices_are_no_market(tmp_path: Path) -> None:
     assert answer("prices", "import", "lives.csv")["files"][0]["new"] == 1
     shown = spotctl("prices", "status").stdout
     assert "no prices yet" in shown
-    assert "1 lifetimes of machines" in shown
+    assert "1 machine lifetimes" in shown
     assert all(market["generated"] for market in answer("advise")["ranked"])
 
 

@@ -152,7 +152,7 @@ def test_what_could_not_be_got_is_said_beside_what_was(aws: Cloud) -> None:
     aws.always["us-east-1"] = Trouble(code="AuthFailure")
     result = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
     assert result.exit_code == 0, "the advisor and the types were got"
-    assert "not whole: aws us-east-1" in result.stdout
+    assert "incomplete: aws us-east-1" in result.stdout
     assert "AuthFailure" in result.stdout
     assert "aws us-east-1 prices: 0 rows" in result.stderr
 
@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_whole_batches_and_says_how_to_go_on(aws: Cloud, home: Path
         running.send_signal(signal.SIGINT)
         told, errors = running.communicate(timeout=120)
     assert running.returncode == 7, errors
-    assert "the same command goes on from there" in told
+    assert "run the same command again to continue" in told
     aws.page_size = None
     status, _ = fetched()
     assert status == 0

@@ -35,7 +35,7 @@ def test_evictions_are_counted_with_their_machines() -> None:
 def test_a_command_knows_no_stages_and_leaves_a_checkpoint() -> None:
     shown = lines({**final(), "engine": "command", "model": None})
     assert "changes of stage" not in shown
-    assert "checkpoint          none: the program left no whole one" in shown
+    assert "checkpoint          none: the program left no complete one" in shown
     assert "checkpoint          out/step-60" in lines(
         {**final(), "engine": "command", "model": "out/step-60"}
     )
@@ -45,9 +45,9 @@ def test_what_a_program_that_says_nothing_of_steps_did_twice_is_told_in_time() -
     ended = {**final(), "engine": "command", "clocks_redone": 0}
     assert "60 steps, 0 computed twice" in lines({**ended, "clocks": 60, "seconds_redone": 0})
     shown = lines({**ended, "clocks": 60, "seconds_redone": 7260})
-    assert "60 steps, its program ran 2:01:00 for nothing and began again;" in shown
+    assert "60 steps, its program lost 2:01:00 of work and restarted;" in shown
     both = lines({**ended, "clocks": 60, "clocks_redone": 4, "seconds_redone": 7260})
-    assert "4 computed twice: its program ran 2:01:00 for nothing and began again;" in both
+    assert "4 computed twice: its program lost 2:01:00 of work and restarted;" in both
 
 
 def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> None:
@@ -55,7 +55,7 @@ def test_both_baselines_are_named_and_what_was_saved_is_beside_the_cheaper() -> 
     shown = lines(ended)
     assert f"as fast, on demand  ${ended['baselines']['as_fast']['cost']} for the same work by" in shown
     assert f"cheapest on demand  ${ended['baselines']['cheapest']['cost']} for the same work by" in shown
-    saved = f"saved               {ended['savings_fraction']:.1%} beside the cheapest way on demand"
+    saved = f"saved               {ended['savings_fraction']:.1%} against the cheapest way on demand"
     assert saved in shown
 
 
@@ -87,7 +87,7 @@ def test_the_plan_is_shown_beside_the_outcome_and_why_they_differ() -> None:
     assert ended["plan"]["finish"] == "2016-06-05T14:30:00Z"
     shown = lines(ended)
     assert "planned             $0.100000 in 0:30:00, 0.2 evictions" in shown
-    assert "came to             $0.239000 in 0:51:00, 1 eviction" in shown
+    assert "actual              $0.239000 in 0:51:00, 1 eviction" in shown
     for why in (
         "because             $0.20 refunded; ",
         "1 clock computed twice",
@@ -111,14 +111,16 @@ def test_a_replay_goes_at_the_pace_that_on_demand_is_reckoned_with() -> None:
 
 
 def test_what_training_reported_last_stands_in_for_a_score() -> None:
-    assert "0.9134, as it reported last" in lines(final())
+    assert "0.9134, the last that training reported" in lines(final())
     assert "not measured" in lines({**final(), "last_reported": None})
-    assert "last; not of the saved model: it is gone" in lines({**final(), "not_scored": "it is gone"})
+    assert "the last that training reported; saved model not scored: it is gone" in lines(
+        {**final(), "not_scored": "it is gone"}
+    )
 
 
 def test_an_objective_that_is_no_number_is_said_to_be_at_fault() -> None:
     score = {"metric": "mse", "value": math.nan, "reference": None, "reference_name": None}
-    assert "mse nan: training has diverged" in lines({**final(), "objective": score})
+    assert "mse nan: training diverged" in lines({**final(), "objective": score})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_a_job_that_failed_says_what_its_processes_died_of() -> None:
     )
     shown = lines(final_object(failed, Path("ledger.db"), 8.0, 0, "the worker of r1-1 died"))
     assert "because             the worker of r1-1 died; `spotctl logs movies` has it all" in shown
-    assert "saved               nothing is said of that: it failed" in shown
+    assert "saved               not known: it failed" in shown
     assert "because" not in lines(final_object(failed, Path("ledger.db"), 8.0, 0))
     done = final_object(state_after(52), Path("ledger.db"), 8.0, 0, "the worker of s1-1 died")
     assert done["died_of"] is None, "it was done all the same"

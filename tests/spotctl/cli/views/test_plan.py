@@ -38,7 +38,9 @@ def test_the_least_deadline_and_budget_that_a_refusal_names_are_promised(home: P
     refused = spotctl("plan", "nightly.yaml", "--deadline", "5m", "--budget", "0.01")
     assert refused.exit_code == 6
     assert "CANNOT BE PROMISED" in refused.stdout
-    found = re.search(r"No deadline below (\w+) .* may cost \$([\d.]+):", refused.stderr)
+    found = re.search(
+        r"shortest deadline that can be promised is (\w+): .* may cost \$([\d.]+):", refused.stderr
+    )
     assert found is not None
     least = spotctl("plan", "nightly.yaml", "--deadline", found[1], "--budget", found[2])
     assert least.exit_code == 0
@@ -52,10 +54,10 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
     assert shown.exit_code == 0
     for part in ("bundled market (generated)", "chosen", "nothing more", "expected cost", "expected finish"):
         assert part in shown.stdout
-    assert "deadline         2:00:00 is promised: machines on demand alone need" in shown.stdout
+    assert "deadline         2:00:00 is promised: on-demand machines alone need" in shown.stdout
     assert "budget           $20.0000 is kept" in shown.stdout
 
-    assert "risk in an hour: price crossings of" in shown.stdout
+    assert "risk: eviction in 1 h, by price crossings of" in shown.stdout
 
     plan = json.loads(spotctl("plan", "nightly.yaml", "--json").stdout)
     assert all(row["low"] <= row["beta"] <= row["high"] and row["newest"] for row in plan["betas"])
@@ -70,13 +72,13 @@ def test_a_plan_says_what_would_be_bought_why_and_what_it_comes_to(home: Path) -
 def test_nothing_is_said_of_the_whole_of_a_job_that_nobody_can_foresee(home: Path, tmp_path: Path) -> None:
     (tmp_path / "least.yaml").write_text("engine: command\nrun: python train.py\n")
     shown = spotctl("plan", str(tmp_path / "least.yaml"), "--deadline", "5h", "--budget", "0.1").stdout
-    unknown = "nobody can say how many steps it takes"
+    unknown = "the number of steps is unknown"
     assert f"deadline         5:00:00 is not promised: {unknown}" in shown
     assert f"budget           $0.1000 ends the job when it is spent: {unknown}" in shown
-    assert "work             a step is taken for 600 core-seconds, as work is not set" in shown
+    assert "work             a step is assumed to take 600 core-seconds, since work is not set" in shown
     by_time = spotctl("plan", str(EXAMPLES / "lda.yaml")).stdout
     assert "0:15:00 after the start\n" in by_time, "it ends by itself"
-    assert "is taken for" not in by_time
+    assert "is assumed to take" not in by_time
     assert not home.exists()
 
 
@@ -104,7 +106,7 @@ def test_a_plan_looks_at_the_data_and_a_launch_rests_on_what_it_says(home: Path)
     shown = spotctl("plan", "unsaid.yaml").stdout
     assert "data             9,000 rows (613 users, 97 items), " in shown
     assert "the model has 11.4 kB" in shown
-    assert "is estimated at 0.00225 core-seconds, right within a factor of 3;" in shown
+    assert "is estimated at 0.00225 core-seconds, correct within a factor of 3;" in shown
     plan = json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)
     assert (plan["work_source"], plan["work_assumed"], plan["input"]["rows"]) == ("estimated", False, 9000)
     launched = spotctl("launch", "unsaid.yaml", "--yes", "--world", "replay", "--json").stdout
@@ -116,7 +118,7 @@ def test_a_plan_looks_at_the_data_and_a_launch_rests_on_what_it_says(home: Path)
     assert low < measured["core_seconds_per_clock"] == measured["measured_core_seconds"] < high
     said = spotctl("plan", "nightly.yaml", "--measure").stdout
     assert "core-seconds of this computer (" in said
-    assert "the job file says 2880" in said
+    assert "the job file has 2880" in said
 
 
 def test_a_plan_says_what_a_checkpoint_would_save_where_it_would(home: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_command_has_no_clocks_to_measure() -> None:
     Path("of.yaml").write_text(_OF_COMMAND)
     refused = spotctl("plan", "of.yaml", "--measure")
     assert refused.exit_code == 2
-    assert "a command has no clocks to try" in refused.stderr
+    assert "a command has no clocks to measure" in refused.stderr
 
 
 def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
@@ -168,11 +170,11 @@ def test_clocks_are_played_as_fast_as_this_computer_can(home: Path) -> None:
     (home.parent / "said.yaml").write_text(f"{_UNSAID}local: {{core_seconds_per_clock: 0.05}}\n")
     said = load_job(home.parent / "said.yaml")
     assert 1 <= launch_plan.with_sustainable_speed(said, free, launch_plan.plan_job(said, free)).speed < 600
-    real = f"on this computer {event_text.format_span(plan.ahead.expected_s / chosen.speed)} and some seconds"
-    assert f"{real}, at --speed {chosen.speed:g}" in spotctl("plan", "unsaid.yaml").stdout
+    real = f"real time        {event_text.format_span(plan.ahead.expected_s / chosen.speed)}"
+    assert f"{real} at --speed {chosen.speed:g}, plus a few seconds" in spotctl("plan", "unsaid.yaml").stdout
     assert json.loads(spotctl("plan", "unsaid.yaml", "--json").stdout)["speed"] == chosen.speed
     lines = job_size.told_of_speed(plan, LaunchOptions(speed=1e6))
-    assert "more slowly than prices pass at" in lines[0]
+    assert "times too slow for --speed 1e+06:" in lines[0]
 
 
 def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path) -> None:
@@ -199,7 +201,7 @@ def test_a_run_goes_on_with_the_work_and_the_speed_that_it_began_with(home: Path
     assert (plan.terms.work.core_seconds_per_clock, plan.work.source.value) == (123.0, "record")
     paced = launch_plan.with_sustainable_speed(spec, free, plan)
     assert paced.speed == 7.0
-    assert job_size.told_of_speed(plan, paced) == ["unsaid: --speed 7, at which its run began"]
+    assert job_size.told_of_speed(plan, paced) == ["unsaid: --speed 7, the speed at which its run began"]
 
 
 _OF_COMMAND = (
@@ -213,7 +215,11 @@ _OF_COMMAND = (
     [
         ("", ("if the program keeps nothing", "evictions,", "or checkpoint: off"), None),
         ("checkpoint: off\n", ("the program keeps nothing", "objective: {strategy: on-demand}"), False),
-        ("local: {boot: 2h}\ncheckpoint: {every: 10m}\n", ("most of the time", "2:02:00 to boot"), True),
+        (
+            "local: {boot: 2h}\ncheckpoint: {every: 10m}\n",
+            ("most of the time", "2:02:00 to boot and start"),
+            True,
+        ),
         ("checkpoint: {every: 10m}\n", (), True),
     ],
 )
@@ -236,9 +242,9 @@ def test_what_evictions_do_to_a_command_is_said_before_it_starts(
 @pytest.mark.usefixtures("home")
 def test_a_finish_after_a_deadline_that_is_promised_is_explained() -> None:
     late = spotctl("plan", str(EXAMPLES / "command_pytorch.yaml"), "--rules", "aws-2016").stdout
-    assert "after the start by spot machines alone; some on demand will keep the deadline" in late
+    assert "after the start with spot machines alone; on-demand machines will keep the deadline" in late
     assert "5:00:00 is promised" in late
-    assert "by spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
+    assert "with spot machines alone" not in spotctl("plan", "nightly.yaml", "--deadline", "9h").stdout
 
 
 def test_a_plan_is_a_table_on_eighty_columns(home: Path) -> None:
@@ -269,12 +275,12 @@ def test_price_rows_that_cannot_be_believed_are_counted_and_shown() -> None:
 def test_markets_without_a_price_on_demand_are_named_and_not_dropped_in_silence() -> None:
     Path("prices.csv").write_text(PRICES + PRICES.partition("\n")[2].replace("us-east-1", "us-west-2"))
     options = ("nightly.yaml", "--trace", "prices.csv", "--trace-start", "2016-06-03")
-    told = "not used, as the catalogue does not know its type or its price on demand: c4.xlarge@us-west-2a"
+    told = "not used, since the catalogue lacks its type or its price on demand: c4.xlarge@us-west-2a"
     assert told in spotctl("plan", *options).stdout
     assert json.loads(spotctl("plan", *options, "--json").stdout)["markets_left_out"] == [
         "c4.xlarge@us-west-2a"
     ]
-    assert "not used, as" not in spotctl("plan", "nightly.yaml").stdout
+    assert "not used, since" not in spotctl("plan", "nightly.yaml").stdout
 
 
 def test_a_dry_run_is_a_plan(home: Path) -> None:

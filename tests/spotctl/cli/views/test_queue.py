@@ -39,7 +39,7 @@ def ended(saved: float, died_of: str | None) -> str:
 
 @pytest.mark.parametrize(("saved", "said"), [(0.425, "42.5% saved"), (-0.726, "cost 72.6% more")])
 def test_what_was_not_saved_is_not_called_saved(saved: float, said: str) -> None:
-    told = f"the cheaper way on demand $1.000000: {said}, without $0.239000 of other jobs "
+    told = f"the cheaper way on demand $1.000000: {said}, leaving out $0.239000 of other jobs "
     assert told in ended(saved, None)
 
 
