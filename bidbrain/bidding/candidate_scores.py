@@ -1,4 +1,4 @@
-"""Scores every request at once, beside the footprint (Harlap 4.3.2): ``expected_work.py``, factored.
+"""Scores all requests together with the footprint (Harlap 4.3.2): ``expected_work.py``, factored.
 
     n, m, c, d   decision points, markets, counts, bid deltas
     F, k         the footprint as it stands; the count of the request
@@ -6,8 +6,8 @@
     w            useful core-seconds of one instance requested: nu max(uptime - L, 0)  (n, m, d)
     E            (C_F + C_reliable + k c) / (phi (W_F + W_reliable + k w))  (n, m, c, d)
 
-A request affects its footprint only through L, the number of instances and the mean time left, so only the
-last line is computed at the size of all requests. Knows no prices, bids or rules.
+A request affects the rest of its footprint only through L, the number of instances and the mean time left.
+So only the last line is computed at the size of all requests. Knows no prices, bids or rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RequestGrid:
     counts: Floats
     """(n, m or 1, c): how many instances are requested together."""
     left_s: Floats
-    """(m,): an hour, unless machines live shorter."""
+    """(m,): an hour, or the maximum lifetime if that is shorter."""
     uptime_s: Floats
     """(n, m, d): omega."""
     survival: Floats
@@ -45,12 +45,15 @@ class RequestGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateScores:
-    """Scores whole footprints with each request, the reliable machines included; arrays (n, m, c, d)."""
+    """Holds scores of whole footprints, grown by each request; arrays (n, m, c, d).
+
+    Reliable machines are included.
+    """
 
     charge: Floats
     """C: dollars."""
     work: Floats
-    """W: core-seconds, at most those that are left to do."""
+    """W: core-seconds, at most the work left."""
     cost_per_work: Floats
     """E: dollars per core-second, infinite without work."""
 
@@ -62,9 +65,9 @@ def score_candidates(
     scaling: ScalingModel,
     work_left: Floats,
 ) -> CandidateScores:
-    """Scores every request beside footprints of shape (n, a).
+    """Scores every request together with footprints of shape (n, a).
 
-    ``work_left`` (n,) caps the work that counts.
+    ``work_left`` (n,), core-seconds, caps the work that counts.
     """
     lost = _lost_s(footprint, requestable, scaling)
     useful = requestable.cores[:, None] * np.maximum(requestable.uptime_s - lost, 0.0)
@@ -72,7 +75,7 @@ def score_candidates(
     # The held footprint's work does not depend on the count of the request, so it has no axis for it.
     work = _held_work(footprint, lost)[:, :, None, :] + counts * useful[:, :, None, :]
     paid, works = _reliable_tier(footprint, requestable, reliable, scaling)
-    # In stage 3 the reliable machines do no work, and the window below need not be computed.
+    # In stage 3 the reliable machines do no work, and this saves the window, an array of full size.
     if works.any():
         window = np.maximum(paid[..., None] - lost[:, :, None, :], 0.0)
         work += reliable.count * reliable.cores * works[..., None] * window
@@ -89,24 +92,22 @@ def score_candidates(
 
 
 def _lost_s(footprint: AllocationColumns, requestable: RequestGrid, scaling: ScalingModel) -> Floats:
-    """Returns L (n, m, d): every request changes the footprint, and any eviction delays all of it (4.2)."""
+    """Returns L in seconds, (n, m, d) (the terms of equation 4.2 that all allocations share)."""
+    # Sigma always: every request changes the footprint.
     survives = footprint.survival.prod(axis=-1)[:, None, None] * requestable.survival
     lost: Floats = (1.0 - survives) * scaling.lambda_s + scaling.sigma_s
     return lost
 
 
 def _held_work(footprint: AllocationColumns, lost: Floats) -> Floats:
-    """Returns core-seconds of what is held already (n, m, d).
-
-    An allocation can lose no more time than it has.
-    """
+    """Returns core-seconds that the machines held already do, (n, m, d)."""
     work = np.zeros_like(lost)
-    # A loop over the few places keeps the arrays at (n, m, d); broadcasting would multiply them by the
-    # places.
+    # A loop over the few places keeps arrays at (n, m, d); broadcasting would multiply them by the places.
     for place in range(footprint.count.shape[-1]):
         cores = footprint.count[:, place] * footprint.cores[:, place]
         if cores.any():
             uptime = footprint.uptime_s[:, place]
+            # An allocation can lose no more time than it has.
             work += cores[:, None, None] * np.maximum(uptime[:, None, None] - lost, 0.0)
     return work
 
@@ -114,10 +115,9 @@ def _held_work(footprint: AllocationColumns, lost: Floats) -> Floats:
 def _reliable_tier(
     footprint: AllocationColumns, requestable: RequestGrid, reliable: ReliableMachines, scaling: ScalingModel
 ) -> tuple[Floats, Floats]:
-    """Returns how long the reliable machines are counted (n, m, c), and whether they work (n, m or 1, c).
+    """Returns the seconds for which reliable machines count, (n, m, c), and whether they work.
 
-    They are counted for the mean time left of the transient cores. Working is 1 or 0 (see
-    ``expected_work.reliable_column``).
+    Working is 1 or 0, (n, m or 1, c). ``expected_work.reliable_column`` has the reasons.
     """
     held = footprint.count * footprint.cores
     added = requestable.cores[:, None] * requestable.counts

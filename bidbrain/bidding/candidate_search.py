@@ -1,13 +1,12 @@
 """Finds the request that makes work cheapest (Harlap 4.3.2), for n decision points at once.
 
-The measure is E, the expected dollars per expected core-second of the whole footprint. A request is made only
-if it makes work cheaper, and an allocation is renewed only if work costs more without it. ``decide.py`` gives
-reasons for people.
+The measure is E, the expected dollars per expected core-second of the whole footprint. A request must lower
+E, and an allocation is renewed only if E is higher without it. ``decide.py`` puts the reasons into words.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class ScoredCandidates:
     """E is infinite where a request is not allowed."""
 
     def best_candidates(self) -> tuple[Codes, Codes, Codes, Flags]:
-        """Returns market, count and delta, as positions, and whether work gets cheaper with it; each (n,).
+        """Returns positions of the best market, count and delta, and whether they lower E; each (n,).
 
         Ties go to the first by (market, count, delta).
         """
@@ -57,10 +56,7 @@ class ScoredCandidates:
 
 
 def request_room(setting: MarketSetup, held_now: FootprintBatch) -> Codes:
-    """Returns, (n, m), how many more instances of each market can be requested together.
-
-    A number below 1 means that none can.
-    """
+    """Returns, (n, m), how many more instances of each market one request may add; below 1, none."""
     limits = setting.limits
     instances = np.minimum(limits.max_per_allocation, limits.max_instances - held_now.live_count)
     if np.isinf(limits.max_cores):
@@ -71,10 +67,9 @@ def request_room(setting: MarketSetup, held_now: FootprintBatch) -> Codes:
 
 
 def score_requests(setting: MarketSetup, at: DecisionBatch, counts: Codes) -> ScoredCandidates:
-    """Scores every market, count and bid delta; ``counts`` (m or 1, c) are cut where there is less room."""
+    """Scores every market, count and bid delta; ``counts``, (m or 1, c), are cut down to the room left."""
     rooms = request_room(setting, at.held)[:, :, None]
-    # With one list of counts and no limit on cores, all markets have the same room: one column serves them
-    # all.
+    # With one list of counts and no limit on cores all markets have the same room, so one column will do.
     if len(counts) == 1 and np.isinf(setting.limits.max_cores):
         rooms = rooms[:, :1]
     # Counts beyond the room repeat the largest one that fits, so the array stays rectangular.
@@ -82,13 +77,13 @@ def score_requests(setting: MarketSetup, at: DecisionBatch, counts: Codes) -> Sc
     footprint = held_columns(setting, at)
     deltas = bid_deltas(setting)
     grid = request_grid(setting, at, counted, deltas)
-    weights = score_candidates(footprint, grid, setting.reliable, setting.scaling, at.work_left)
+    scores = score_candidates(footprint, grid, setting.reliable, setting.scaling, at.work_left)
     tradable = at.open & np.isfinite(at.prices) & at.survivals.known_markets()
     allowed = tradable[:, :, None] & np.broadcast_to(rooms >= 1, counted.shape)
     # Setting E to infinity excludes a request from every later comparison without a mask.
-    weights.cost_per_work[~allowed] = np.inf
+    scores.cost_per_work[~allowed] = np.inf
     now = estimate_footprint(setting, footprint, at.work_left, changes=False)
-    return ScoredCandidates(now, counted, deltas, 1.0 - grid.survival, allowed, weights)
+    return ScoredCandidates(now, counted, deltas, 1.0 - grid.survival, allowed, scores)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,16 +98,13 @@ class Renewals:
 
     @property
     def should_renew(self) -> Flags:
-        """Returns, (n,), whether E with it is below E without it."""
+        """Returns, (n,), whether E with the allocation is below E without it."""
         worth: Flags = self.with_it.cost_per_work < self.without.cost_per_work
         return worth
 
 
 def score_renewals(setting: MarketSetup, at: DecisionBatch, place: Codes) -> Renewals:
-    """Scores one more hour, at the price of now, of the allocations at ``place`` (n,).
-
-    Giving one up changes the footprint and costs sigma.
-    """
+    """Scores one more hour, at the current price, of the allocations at ``place`` (n,)."""
     footprint, again = held_columns(setting, at), renewed_columns(setting, at)
     chosen = np.arange(at.held.count.shape[1]) == place[:, None]
     kept = _choose_columns(chosen, again, footprint)
@@ -126,6 +118,7 @@ def score_renewals(setting: MarketSetup, at: DecisionBatch, place: Codes) -> Ren
     return Renewals(
         now=estimate_footprint(setting, footprint, at.work_left, changes=False),
         with_it=estimate_footprint(setting, kept, at.work_left, changes=False),
+        # Giving an allocation up changes the footprint, which costs sigma; renewing it does not.
         without=estimate_footprint(setting, gone, at.work_left, changes=True),
         beta=1.0 - np.take_along_axis(again.survival, place[:, None], axis=1)[:, 0],
     )
@@ -134,11 +127,7 @@ def score_renewals(setting: MarketSetup, at: DecisionBatch, place: Codes) -> Ren
 def _choose_columns(
     chosen: Flags, there: AllocationColumns, elsewhere: AllocationColumns
 ) -> AllocationColumns:
+    """Returns the columns of ``there`` where ``chosen`` (n, a), else those of ``elsewhere``."""
     return AllocationColumns(
-        count=np.where(chosen, there.count, elsewhere.count),
-        cores=np.where(chosen, there.cores, elsewhere.cores),
-        left_s=np.where(chosen, there.left_s, elsewhere.left_s),
-        uptime_s=np.where(chosen, there.uptime_s, elsewhere.uptime_s),
-        survival=np.where(chosen, there.survival, elsewhere.survival),
-        charge=np.where(chosen, there.charge, elsewhere.charge),
+        *(np.where(chosen, getattr(there, f.name), getattr(elsewhere, f.name)) for f in fields(there))
     )

@@ -1,7 +1,7 @@
-"""Turns an observation into a decision: which allocation to acquire, renew or let go (Harlap 4.3.2).
+"""Turns an observation into a decision: which allocation to acquire, renew or release (Harlap 4.3.2).
 
 ``candidate_search.py`` finds the best candidate, for one running job as for a thousand of a backtest. This
-module puts it into words, beside the alternatives. Pure, so the same observation gives the same decision in
+module explains it, and lists the alternatives. It is pure: the same observation gives the same decision in
 every world and in every replay.
 """
 
@@ -23,14 +23,14 @@ from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 200
-"""Alternatives that a decision keeps, the best ones: enough to see why, while a ledger stays small."""
+"""Most alternatives to list in a decision, best first: enough to explain it, few enough for the ledger."""
 
 
 def decide(observation: Observation) -> Decision:
-    """Acquires the candidate with the least E of "footprint and candidate" if it is below E now.
+    """Acquires the candidate whose footprint has the least E, if that is below E now; otherwise holds.
 
-    Otherwise it holds. Candidates are every open market with enough history, every count within the limits
-    and every bid delta. Ties go to the first by (market, count, delta), whatever the order of the offers.
+    Candidates are every open market with enough history, every count within the limits and every bid delta.
+    Ties go to the first by (market, count, delta), whatever the order of the offers.
     """
     single = ObservationBatch.from_observation(observation)
     room = min(
@@ -43,7 +43,8 @@ def decide(observation: Observation) -> Decision:
         return _decide_to_hold(observation, now, [], 0, _why_no_candidate(observation, room))
     candidates = _best_bids(single, weighing)
     weighed = [candidate for _, candidate in candidates]
-    code, best = min(candidates, key=lambda candidate: candidate[1].cost_per_work)  # the first of equals
+    # min returns the first of equals, and the candidates are sorted by market and count.
+    code, best = min(candidates, key=lambda candidate: candidate[1].cost_per_work)
     if best.cost_per_work >= now.cost_per_work:
         why = f"A core-hour costs {_core_hour(now)}, and none of {considered} requests would make it cheaper."
         return _decide_to_hold(observation, now, weighed, considered, why)
@@ -52,10 +53,9 @@ def decide(observation: Observation) -> Decision:
 
 
 def renew_or_terminate(observation: Observation, holding_id: str) -> Decision:
-    """Renews a holding shortly before its hour ends if E with it for one more hour is below E without it.
+    """Renews a holding whose hour ends soon if E with it for one more hour is below E without it.
 
-    A renewed holding costs the price of now and keeps its bid, however far above that price the bid now is.
-    Giving it up changes the footprint and costs sigma. Raises KeyError where there is no such holding.
+    A renewed holding costs the current price and keeps its bid. Raises KeyError for an unknown holding.
     """
     holding = observation.find_holding(holding_id)
     single = ObservationBatch.from_observation(observation)
@@ -99,7 +99,7 @@ class _Subject:
 
 
 def _as_candidate(action: Action, reckoned: FootprintEstimate, subject: _Subject, why: str) -> Candidate:
-    """Returns the one footprint of ``reckoned`` as an alternative, not (yet) chosen."""
+    """Returns the only footprint of ``reckoned`` as an alternative, not chosen yet."""
     return Candidate(
         action=action,
         market=subject.market,
@@ -120,20 +120,21 @@ def _as_it_is(now: FootprintEstimate) -> Candidate:
 
 
 def _best_bids(single: ObservationBatch, weighing: ScoredCandidates) -> list[tuple[int, Candidate]]:
-    """Returns the candidate with the best bid for each market and count, in order, with its market's code.
+    """Returns (market code, candidate) with the best bid for each market and count, sorted by both.
 
-    Only the best candidates are kept where there are very many.
+    Of more than ``_SHOWN`` it keeps the best.
     """
     ratio = weighing.scores.cost_per_work[0]
     bids = ratio.argmin(axis=-1)
     least = np.take_along_axis(ratio, bids[..., None], axis=-1)[..., 0]
     shown = np.flatnonzero(weighing.allowed[0])
     if len(shown) > _SHOWN:
-        # A partition finds the bound without sorting all candidates.
+        # A partition finds the bound without sorting all candidates. Where the best are all equal to it,
+        # they are all kept: dropping any would let the order of the offers decide.
         bound = np.partition(least.flat[shown], _SHOWN)[_SHOWN]
         shown = shown[least.flat[shown] < bound] if least.min() < bound else shown[least.flat[shown] == bound]
     markets, counts = (axis.tolist() for axis in np.unravel_index(shown, least.shape))
-    # Sorted by name, not by code: the order of the offers must not change which of equals wins.
+    # By name, not by code: the order of the offers must not change which of equals wins.
     named = sorted((single.setting.markets[m], k, m) for m, k in zip(markets, counts, strict=True))
     return [(m, _request_candidate(single, weighing, m, k, int(bids[m, k]))) for _, k, m in named]
 
@@ -199,7 +200,7 @@ def _decide_to_acquire(
 
 def _why_no_candidate(observation: Observation, room: int) -> str:
     if room < 1:
-        return "The footprint is as large as it may be."
+        return "The footprint is at its maximum size."
     offers: Sequence[Offer] = sorted((o for o in observation.offers if o.open), key=lambda o: o.market)
     if not offers:
         return "No market is open to requests."
@@ -208,7 +209,7 @@ def _why_no_candidate(observation: Observation, room: int) -> str:
 
 
 def _core_hour(option: Candidate) -> str:
-    """Formats cost per work per core-hour, the unit that people compare prices in."""
+    """Formats E in dollars per core-hour, the unit that people compare prices in."""
     if math.isinf(option.cost_per_work):
         return "infinitely much"
     return f"${option.cost_per_work * HOUR_S:.5f}"

@@ -1,4 +1,4 @@
-"""Holds decision points as arrays: what a strategy sees of n jobs at once, or of one running job.
+"""Holds decision points as arrays: all that a strategy sees of n jobs at once, or of one running job.
 
     n    decision points, each of a job of its own
     m    markets
@@ -43,17 +43,14 @@ class MarketSetup:
 
 
 class SurvivalBatch(Protocol):
-    """Answers about evictions in bulk, as known at n decision points (``eviction.base`` has the terms)."""
+    """Answers questions about evictions in bulk, as known at n decision points (see ``eviction.base``)."""
 
     def known_markets(self) -> Flags:
-        """Returns, (n, m) or (1, m), whether anything is known of a market.
-
-        Where not, answers are pessimistic.
-        """
+        """Returns, (n, m) or (1, m), which markets anything is known of; others get pessimistic answers."""
         ...
 
     def select(self, rows: Codes) -> SurvivalBatch:
-        """Returns the decision points ``rows``, in that order and as often."""
+        """Returns the answers for the decision points ``rows``, in that order; rows may repeat."""
         ...
 
     def survival_and_uptime(
@@ -77,7 +74,10 @@ class BulkMarkets(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FootprintBatch:
-    """Holds footprints beside the reliable machines, each array (n, a): requested or running, and staying."""
+    """Holds n footprints of transient allocations, requested or running; each array (n, a).
+
+    Excludes the reliable machines, and allocations that were warned or given up.
+    """
 
     market: Codes
     count: Codes
@@ -85,16 +85,16 @@ class FootprintBatch:
     bid: Floats
     """Infinite on demand."""
     price: Floats
-    """Locked at the start of the billing hour; while it is pending, the current one."""
+    """Dollars per instance-hour, locked at the start of the billing hour; the current price while pending."""
     left_s: Floats
     """Seconds left of the hour it is held for; more than an hour once it was renewed."""
     age_s: Floats
-    """0 while it is pending."""
+    """Seconds it has run; 0 while it is pending."""
     on_demand: Flags
 
     @property
     def live_count(self) -> Codes:
-        """Returns, (n,), how many instances are alive and unwarned, requested ones included."""
+        """Returns, (n,), the instances that are alive and unwarned, requested ones included."""
         total: Codes = self.count.sum(axis=1)
         return total
 

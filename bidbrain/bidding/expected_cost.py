@@ -2,21 +2,20 @@
 
     P     price       dollars per instance-hour
     k     count       instances
-    a     age_s       how long an instance has run
-    t_r   horizon_s   how long it will still run: in the paper, the time left in its billing hour
+    a     age_s       seconds that an instance has run
+    t_r   horizon_s   seconds that it will still run: in the paper, the time left in its billing hour
     T                 time to its eviction, from now; survival(t) = P(T >= t)
     beta  1 - survival
     C     charge      expected dollars
     E     cost per work, dollars per core-second
 
-How a cloud bills is data (``MarketRules``), and ``billed_time.py`` computes how many seconds that comes to.
-Equation 4.1 is what ``expected_charge`` gives where evicted hours are free. Knows no future prices: an
-instance costs ``price`` throughout.
+Billing rules are data (``MarketRules``), and ``billed_time.py`` turns them into seconds. Where evicted hours
+are free, ``expected_charge`` is equation 4.1. An instance costs ``price`` throughout: no future price enters.
 
-A bill, as ``pricing_data.model.billing.settle`` draws it up, has three parts: what the seconds before now
-cost, which is spent whatever is decided; what the seconds from now on cost (``expected_charge``); and what of
-the first is given back if the provider ends the instance (``expected_refund``). The paper decides by the
-second alone, and so does ``cost_per_work``. All three add up to the expected bill, exactly.
+A bill (``pricing_data.model.billing.settle``) has three parts. The seconds before now are spent, whatever is
+decided. The seconds from now on cost ``expected_charge``. The provider may give back some of the first part
+if it ends the instance: ``expected_refund``. The paper decides by the second part alone, and so does
+``cost_per_work``. The three parts add up to the expected bill exactly, which a property test checks.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from pricing_data.model.units import HOUR_S, Seconds, Usd, UsdPerHour
 
 
 class Survival(Protocol):
-    """Answers how long a machine may still run, from now."""
+    """Answers how long one machine may still run."""
 
     def survival(self, horizon_s: float) -> float:
         """Returns the probability of running ``horizon_s`` longer."""
@@ -50,7 +49,7 @@ class Survival(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Until:
-    """Wraps ``lives`` where the provider ends the machine ``left_s`` from now at the latest."""
+    """Cuts ``lives`` off at ``left_s`` seconds from now, when the provider ends the machine."""
 
     lives: Survival
     left_s: float
@@ -66,14 +65,20 @@ class _Until:
 def expected_charge(
     rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
 ) -> Usd:
-    """Returns dollars that one instance is expected to be charged for the seconds after now, net of refunds.
+    """Returns C, the expected dollars for one instance from now to the horizon, net of refunds.
 
-    The instance is ``age_s`` old. We end it at the horizon, unless the provider ends it before: by an
-    eviction, or at the maximum lifetime. ``price`` is what it pays, its bid where bids are paid. Of an hour
-    only the part up to the horizon counts (the paper's accounting); a minimum charge counts whole. Under
-    aws-2016, up to the end of its hour, this is equation 4.1 for k = 1:
+    We release the instance at the horizon, unless the provider ends it before, by an eviction or at its
+    maximum lifetime. An hour counts up to the horizon only (the paper's accounting), a minimum charge in
+    full. Under the rules aws-2016, up to the end of the hour, this is equation 4.1 for k = 1:
 
         C = (1 - beta) P t_r
+
+    Args:
+        rules: how the market bills.
+        price: dollars per hour that the instance pays: its bid, where bids are charged.
+        age_s: seconds that it has run.
+        horizon_s: seconds ahead.
+        survival: how long it may still run.
     """
     lives = _memoize_survival(_within_lifetime(rules, age_s, survival))
     age, horizon = np.asarray(float(age_s)), np.asarray(float(horizon_s))
@@ -84,9 +89,9 @@ def expected_charge(
 def expected_refund(
     rules: MarketRules, price: UsdPerHour, age_s: float, horizon_s: float, survival: Survival
 ) -> Usd:
-    """Returns dollars, charged for the seconds before now, that the provider may give back by the horizon.
+    """Returns expected dollars, of those charged before now, that the provider gives back by the horizon.
 
-    This is the expected gain of waiting out a paid hour. ``price`` is the one those seconds were charged at.
+    This is the expected gain of waiting out a paid hour. ``price``: dollars per hour that was charged.
     """
     lives = _within_lifetime(rules, age_s, survival)
     if rules.refund is Refund.EVICTED_HOUR:
@@ -103,8 +108,9 @@ def _within_lifetime(rules: MarketRules, age_s: float, survival: Survival) -> Su
 
 
 def _memoize_survival(lives: Survival) -> SurviveUntil:
-    """Adapts one machine to the arrays that ``billed_seconds`` passes; repeated questions are cached."""
+    """Adapts one machine's ``lives`` to the arrays that ``billed_seconds`` passes."""
 
+    # Billing asks for survival and uptime apart, and for the same horizon more than once.
     @cache
     def look_up(horizon_s: float) -> tuple[float, float]:
         return lives.survival(horizon_s), lives.expected_uptime(horizon_s)
@@ -131,7 +137,7 @@ def cost_per_work(
 ) -> Floats:
     """Returns E_A in dollars per core-second, shape (...) (equation 4.4): C_A / W_A, infinite without work.
 
-    Work beyond ``work_left`` is of no use to the job and does not count.
+    Work beyond ``work_left`` core-seconds does not count: the job has no use for it.
     """
     work = np.minimum(expected_work(footprint, scaling, changes=changes), work_left)
     # The inner divisor 1 only avoids a warning where there is no work.

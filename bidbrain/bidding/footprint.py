@@ -1,7 +1,7 @@
-"""Turns decision points into the columns that the equations are written in.
+"""Turns decision points into the columns of the equations: what an instance pays, and how long it may last.
 
-Here rules, prices and chances of eviction meet: what an instance pays and how long it may last.
-``expected_work.py`` and ``candidate_scores.py`` see numbers only; ``decide.py`` and strategies only compare.
+Billing rules, prices and survival are combined here. ``expected_work.py`` and ``candidate_scores.py`` see
+only numbers; ``decide.py`` and the strategies only compare.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pricing_data.model.units import HOUR_S, UsdPerHour
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FootprintEstimate:
-    """Holds what the equations give for footprints, their reliable machines included; arrays (n,)."""
+    """Holds C, W and E of footprints, their reliable machines included; arrays (n,)."""
 
     charge: Floats
     """C: dollars."""
     work: Floats
-    """W: core-seconds, at most those that are left to do."""
+    """W: core-seconds, at most the work left."""
     cost_per_work: Floats
     """E: dollars per core-second, infinite without work."""
     beta: Floats
@@ -36,9 +36,9 @@ class FootprintEstimate:
 def estimate_footprint(
     setting: MarketSetup, transient: AllocationColumns, work_left: Floats, *, changes: bool
 ) -> FootprintEstimate:
-    """Returns charge, work and cost per work of footprints of shape (n, a), beside the reliable machines.
+    """Returns charge, work and cost per work of footprints of shape (n, a) with the reliable machines.
 
-    ``changes``: whether getting there changes the footprint as it stands, which costs sigma.
+    ``changes``: whether getting there changes the current footprint, which costs sigma.
     """
     scaling = setting.scaling
     footprint = transient.join_with(reliable_column(transient, setting.reliable, scaling))
@@ -56,27 +56,25 @@ def bid_at(price: UsdPerHour, delta: float) -> UsdPerHour:
 
 
 def held_columns(setting: MarketSetup, at: DecisionBatch) -> AllocationColumns:
-    """Returns the footprints until their current hours end, (n, a); empty places do nothing."""
+    """Returns the footprints until their current hours end, (n, a); empty places do no work."""
     now = at.held
     here = np.take_along_axis(at.prices, now.market, axis=1)
+    # Hourly billing locks the price at the start of the hour; by the second, the current price is charged.
     billed = np.where(now.on_demand | (setting.rules.quantum_s == HOUR_S), now.price, here)
     return _allocation_columns(setting, at, billed, here, now.left_s)
 
 
 def renewed_columns(setting: MarketSetup, at: DecisionBatch) -> AllocationColumns:
-    """Returns the same footprints, each allocation renewed for one hour at the price of now.
-
-    Bids stay as they are.
-    """
+    """Returns the footprints with each allocation renewed for an hour at the current price; bids stay."""
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     billed = np.where(at.held.on_demand, at.held.price, here)
     return _allocation_columns(setting, at, billed, here, np.full(here.shape, float(HOUR_S)))
 
 
 def request_grid(setting: MarketSetup, at: DecisionBatch, counts: Codes, deltas: Floats) -> RequestGrid:
-    """Returns a new instance of every market for its first hour, at every bid delta above the price of now.
+    """Returns a new instance of every market for its first hour, at every bid delta above the current price.
 
-    ``counts`` (n, m or 1, c): how many instances are requested together.
+    ``counts`` (n, m or 1, c): instances to request together.
     """
     rules = setting.rules
     left_s = float(HOUR_S if rules.max_lifetime_s is None else min(HOUR_S, rules.max_lifetime_s))
@@ -100,19 +98,14 @@ def request_grid(setting: MarketSetup, at: DecisionBatch, counts: Codes, deltas:
 
 
 def bid_deltas(setting: MarketSetup) -> Floats:
-    """Returns the bids to try.
-
-    Where prices do not evict, only the highest: a lower one could only lose machines.
-    """
+    """Returns the bid deltas to try, (d,), dollars per hour above the price."""
     deltas = setting.limits.bid_deltas
+    # Where prices do not evict, bids are caps: a lower one saves nothing.
     return np.array(deltas if setting.rules.cleared_by_bid else deltas[-1:])
 
 
 def delta_of(bid: Floats, price: Floats, cleared_by_bid: bool) -> Floats:
-    """Returns how far bids lie above the price.
-
-    Negative where that evicts now; never negative where prices do not evict.
-    """
+    """Returns dollars per hour by which bids exceed the price; negative only where that means an eviction."""
     # Rounded, because a bid at exactly the price must not come out as evicted by a float's last bit.
     delta = np.round(bid - price, 9)
     return delta if cleared_by_bid else np.maximum(delta, 0.0)
@@ -141,7 +134,7 @@ def _allocation_columns(
 def _spot_outlook(
     setting: MarketSetup, at: DecisionBatch, here: Floats, left_s: Floats, where: tuple[Codes, Codes]
 ) -> tuple[Floats, Floats, Floats]:
-    """Returns survival, uptime and seconds owed of the spot allocations at ``where``, laid end to end."""
+    """Returns survival, uptime and billed seconds of the spot allocations at ``where``, each (k,)."""
     rows, places = where
     market, age_s = at.held.market[rows, places], at.held.age_s[rows, places]
     delta = delta_of(at.held.bid[rows, places], here, setting.rules.cleared_by_bid)

@@ -1,10 +1,10 @@
-"""Forecasts what a job should cost and when it should be done, if the market stayed as it is now.
+"""Forecasts what a job should cost and when it should end if the market stays as it is now.
 
-This is shown before anything is bought. The footprint is built at once, by the very decisions a run would
-take now, and is then held until the work is done. So this assumes that prices stay, that every hour is
-renewed as it began, and that evicted machines are replaced without waiting: refunds, lost time and lambda are
-in E, the search for new machines is not. Sigma is paid once. The last hour is paid for as on a bill
-(``billing.billed_s``): whole where hours are billed, unless only a part of a job is forecast.
+The forecast is shown before anything is bought. It builds the footprint at once, by the decisions that a run
+would take now, and holds it until the work is done. It assumes that prices stay, that every hour is renewed
+as it began, and that evicted machines are replaced without waiting. E includes refunds, lost time and lambda,
+but no search for new machines; sigma is paid once. The last hour is charged as on a bill
+(``billing.billed_s``): in full where hours are billed, unless only a part of a job is forecast.
 """
 
 from __future__ import annotations
@@ -26,15 +26,12 @@ from pricing_data.model.billing import billed_s
 from pricing_data.model.units import HOUR_S, Instant, Seconds, Usd, UsdPerHour
 
 ENDLESS_S: Final = 100 * 365 * 24 * HOUR_S
-"""Longer ones are typing errors, and soon later than a date can express."""
+"""A hundred years: longer forecasts are typing errors, and would overflow a date."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostForecast:
-    """Holds expectations for one job.
-
-    Cost and time are infinite where it would not finish in a hundred years.
-    """
+    """Holds the expectations of one job. Cost and time are infinite beyond ``ENDLESS_S``."""
 
     work: float
     """Core-seconds."""
@@ -59,23 +56,27 @@ def forecast_cost(
     whole: bool = True,
     reliable_per_hour: float | None = None,
 ) -> CostForecast:
-    """Returns expected cost and time of ``work`` core-seconds on the footprint that ``decide`` would build.
+    """Returns the expected cost and time of ``work`` on the footprint that ``decide`` would build.
 
-    ``most_s``: the job ends after so long, whatever is done by then; either it or ``work`` is finite.
-    ``whole``: whether the job ends there, so that started billing hours are paid for. ``reliable_per_hour``:
-    dollars for a reliable machine, where that is not its list price.
+    Args:
+        observation: the market and the job now.
+        work: core-seconds; infinite if ``most_s`` ends the job.
+        decide: the strategy.
+        most_s: seconds after which the job ends, whatever is done by then.
+        whole: whether the whole job is forecast, so that started billing hours are charged in full.
+        reliable_per_hour: dollars for one reliable machine; None: its list price.
     """
     decisions, settled = _simulate_purchases(observation, decide)
-    held_up = settled
+    # After the decisions, which weigh the tier at its list price wherever it really runs.
     if reliable_per_hour is not None:
-        held_up = replace(settled, reliable=replace(settled.reliable, price=UsdPerHour(reliable_per_hour)))
-    single = ObservationBatch.from_observation(held_up)
+        settled = replace(settled, reliable=replace(settled.reliable, price=UsdPerHour(reliable_per_hour)))
+    single = ObservationBatch.from_observation(settled)
     transient = held_columns(single.setting, single.at)
     steady = estimate_footprint(single.setting, transient, np.array([math.inf]), changes=False)
     window_s, charge, done = (
         float(column[0]) for column in (mean_time_left(transient), steady.charge, steady.work)
     )
-    # The last decision is the hold that ends the list, so more than one means that something is bought.
+    # A hold ends the list, so more than one decision means that something is bought.
     sigma_s = observation.scaling.sigma_s if len(decisions) > 1 else 0.0
     if math.isfinite(most_s):
         work = min(work, done / window_s * max(most_s - sigma_s, 0.0))
@@ -84,7 +85,7 @@ def forecast_cost(
         expected_s = math.inf
     ends = math.isfinite(expected_s)
     evicted = float((1.0 - transient.survival).sum())
-    # A part of a job ends in the middle of a billing hour that the next part goes on using.
+    # The next part of a job goes on using a billing hour that this part began.
     paid_s = partial(billed_s, observation.rules) if whole else float
     return CostForecast(
         work=work,
@@ -96,7 +97,7 @@ def forecast_cost(
 
 
 def _simulate_purchases(observation: Observation, decide: Decide) -> tuple[tuple[Decision, ...], Observation]:
-    """Decides, takes the request as granted, and decides again, until nothing more is wanted."""
+    """Decides, assumes that the request is granted, and decides again, until a decision requests nothing."""
     decisions = [decide(observation)]
     while decisions[-1].action is Action.ACQUIRE:
         requested = _as_holding(observation, decisions[-1], f"planned {len(decisions)}")

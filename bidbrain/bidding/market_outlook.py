@@ -1,12 +1,12 @@
-"""Computes what a job may expect of each market: what a worker-hour costs, and how much of it is work.
+"""Computes each market's expected cost of a worker-hour, and the share of it that becomes work.
 
     c     cost    expected dollars per worker-hour: charge, net of refunds
-    u     useful  share of a worker's time that is work: changes and evictions take the rest
+    u     useful  share of a worker's time that is work; changes and evictions take the rest
     T     rate    core-seconds per second of all the job's workers together, u included
 
-Here sharing among jobs (``cluster.policies``) meets the market: policies compare c and T, and know neither
-prices nor evictions. Each market is evaluated with the bid that makes its work cheapest, as a request would
-be (Harlap 4.3.2), for the first hour of a worker.
+Sharing policies (``cluster.policies``) compare c and T, and so need no prices and no evictions. Each market
+is evaluated at the bid that makes its work cheapest, as a request is (Harlap 4.3.2), for the first hour of a
+worker.
 """
 
 from __future__ import annotations
@@ -38,18 +38,15 @@ class MarketOutlook:
 
     @property
     def cost_per_work(self) -> float:
-        """Returns cost over speed, to compare pools whose workers differ.
+        """Returns cost over speed, to compare pools of different workers.
 
-        Dollars per hour of one worker, divided by core-seconds per second of all workers.
+        The unit is dollars per hour of one worker, over core-seconds per second of all workers.
         """
         return self.cost / self.rate
 
 
 def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, MarketOutlook]:
-    """Returns an outlook for every open market where evictions are known.
-
-    Leaves out markets where ``workers`` together would do no work.
-    """
+    """Returns an outlook for every open market where evictions are known and ``workers`` do any work."""
     single = ObservationBatch.from_observation(replace(observation, footprint=()))
     setting, at, scaling = single.setting, single.at, observation.scaling
     # The count does not matter for one worker's first hour: sharing policies scale it.
@@ -62,7 +59,7 @@ def market_outlooks(observation: Observation, workers: int) -> Mapping[Market, M
         & np.isfinite(at.prices[0])
         & np.broadcast_to(at.survivals.known_markets(), (1, len(per_work)))[0]
     )
-    # Ideal speed of the workers, less what they lose by waiting for each other.
+    # Workers wait for each other, so together they do less than one worker times their number.
     together = workers * scaling.efficiency(workers)
     found = {}
     for number, market in enumerate(setting.markets):

@@ -1,4 +1,4 @@
-"""Presents one running job as a batch of one: an ``Observation`` as the arrays that strategies read."""
+"""Presents one running job as a batch of one: turns an ``Observation`` into the arrays of strategies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ class ObservationBatch:
 
     @classmethod
     def from_observation(cls, observation: Observation) -> ObservationBatch:
-        """Keeps the order of the offers and of the footprint."""
+        """Converts one observation; market codes follow the offers, places the footprint."""
         offers = observation.offers
         codes, elsewhere = _market_codes(observation)
-        # On-demand holdings in markets without an offer get a column of their own, closed and without a spot
-        # price.
+        # An on-demand holding in a market without an offer gets a closed column without a spot price.
         unpriced = [np.nan] * len(elsewhere)
         setting = MarketSetup(
             markets=(*(offer.market for offer in offers), *(holding.market for holding in elsewhere)),
@@ -56,11 +55,9 @@ class ObservationBatch:
 
 
 def _market_codes(observation: Observation) -> tuple[list[int], list[Holding]]:
-    """Returns the market codes of the footprint, and its on-demand holdings in markets that are not offered.
-
-    A holding's market is mostly the very object that was offered. Among thousands of offers that is much
-    quicker to find than an equal one.
-    """
+    """Returns the footprint's market codes, and its on-demand holdings in markets without an offer."""
+    # A holding's market is mostly the very object that was offered: among thousands of offers, a search by
+    # identity is much quicker than one by equality.
     same = {id(offer.market): code for code, offer in enumerate(observation.offers)}
     codes: list[int] = []
     elsewhere: list[Holding] = []
@@ -92,7 +89,7 @@ def _footprint_batch(observation: Observation, codes: list[int]) -> FootprintBat
 
 
 def _survival_batch(evictions: FittedMarkets, markets: tuple[Market, ...]) -> SurvivalBatch:
-    """Answers in bulk where the model can, else one question at a time."""
+    """Returns the model's own bulk answers where it has them, else an adapter that asks one by one."""
     return (
         evictions.survival_batch(markets)
         if isinstance(evictions, BulkMarkets)

@@ -2,14 +2,14 @@
 
     W       work, core-seconds
     n       machines of one type, all of them from the start to the end of the work
-    nu      work per second of one machine alone
+    nu      core-seconds per second of one machine alone
     eff(n)  efficiency of n machines together (``ScalingModel.efficiency``)
     sigma   seconds from when a machine runs until it takes part
     t       seconds that each machine is paid for: sigma + W / (n nu eff(n)), rounded up
     start   seconds from the request to running machines, which are not billed
 
-On-demand machines are never revoked, so none of them has to stand by as a reliable one: all of them work all
-the time, as in stage 1. Knows nothing of what a run did; ``spotctl/report`` compares.
+On-demand machines are never revoked, so none stands by as a reliable one: all work all the time, as in stage
+1. ``spotctl/report`` compares the result with what a run cost.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pricing_data.model.market import Market, MarketRules
 from pricing_data.model.units import HOUR_S, MicroUsd, Seconds, UsdPerHour
 
 _CHUNK: Final = 4096
-"""Counts evaluated together; most jobs allow fewer."""
+"""Counts to evaluate together; most jobs allow fewer."""
 _SLACK_S: Final = 2e-6
-"""Seconds by which array arithmetic may differ from ``whole_s``, with room to spare."""
+"""Seconds by which array arithmetic may differ from ``whole_s``; more than it ever does."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """Describes one way to rent: ``price`` and ``speed`` (nu) are those of one machine."""
+    """Describes one on-demand machine: ``price`` in dollars per hour, ``speed`` (nu) alone."""
 
     market: Market
     price: UsdPerHour
@@ -46,7 +46,7 @@ class MachineType:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Describes the work to do, on at most ``most_machines`` machines of one type."""
+    """Describes the work to do, and the most machines of one type that may do it."""
 
     core_seconds: float
     scaling: ScalingModel
@@ -61,19 +61,19 @@ class Rental:
     market: Market
     machines: int
     seconds: int
-    """From when they run to the end of the work."""
+    """Seconds from when they run to the end of the work; each machine is paid for these."""
     finish_s: int
-    """From their request to the end of the work."""
+    """Seconds from their request to the end of the work."""
     cost: MicroUsd
 
 
 def cheapest_rental(
     types: Sequence[MachineType], work: Workload, within_s: float = math.inf
 ) -> Rental | None:
-    """Returns the cheapest way to do ``work`` on demand within ``within_s`` of the request.
+    """Returns the cheapest rental that does ``work`` within ``within_s`` seconds of the request.
 
-    None where no type and count is fast enough. Among equally cheap ways it prefers the faster one, then the
-    smaller.
+    None where no type and count is fast enough. Among equally cheap ones it prefers the fastest, then the
+    smallest.
     """
     best: Rental | None = None
     most = work.most_machines if _scales_up(work.scaling) else 1
@@ -84,8 +84,7 @@ def cheapest_rental(
         if best is not None and min(_cost_floor(machine, first, work) for machine in types) > best.cost:
             break
         counts = np.arange(first, min(first + _CHUNK, most + 1))
-        # Candidates come by their lower bound: the exact, slow pricing stops at the first bound above the
-        # best.
+        # Exact pricing is slow. Candidates come by lower bound, so the first bound above the best ends it.
         for least, machine, count in _rentals_by_least_cost(types, counts, work, within_s):
             if best is not None and least > best.cost:
                 break
@@ -96,7 +95,7 @@ def cheapest_rental(
 
 
 def price_rental(machine: MachineType, count: int, work: Workload) -> Rental:
-    """Returns how long ``count`` machines of a type take and what they cost, exact to the micro-dollar."""
+    """Prices ``count`` machines of a type until the work is done, exact to the micro-dollar."""
     rate = count * machine.speed * work.scaling.efficiency(count)
     seconds = whole_s(work.scaling.sigma_s + work.core_seconds / rate)
     cost = MicroUsd(count * on_demand_micros(machine.rules, machine.price, seconds))
@@ -110,7 +109,7 @@ def _rental_rank(rental: Rental) -> tuple[int, int, int, Market]:
 def _rentals_by_least_cost(
     types: Sequence[MachineType], counts: Codes, work: Workload, within_s: float
 ) -> Iterator[tuple[float, MachineType, int]]:
-    """Yields the ways that may be fast enough, each with a lower bound of its cost, lowest bound first."""
+    """Yields (lower bound of micro-dollars, type, count) of what may be fast enough, lowest bound first."""
     seconds = np.stack([_least_seconds(machine, counts, work) for machine in types])
     least = np.stack([_least_cost(machine, counts, row) for machine, row in zip(types, seconds, strict=True)])
     # One second of slack, because the array's seconds are a lower bound of the exact ones.
@@ -123,12 +122,13 @@ def _rentals_by_least_cost(
 
 
 def _scales_up(scaling: ScalingModel) -> bool:
-    """Returns whether more machines are faster at all: two do at least as much as one."""
+    """Returns whether two machines do at least as much as one."""
+    # Doubling multiplies the speed by 2 phi; below one half, more machines are slower.
     return scaling.curve is ScalingCurve.CONSTANT or scaling.phi >= 0.5
 
 
 def _least_seconds(machine: MachineType, counts: Codes, work: Workload) -> Floats:
-    """Returns t, as a lower bound of what ``price_rental`` computes."""
+    """Returns a lower bound of t for each of ``counts``."""
     scaling = work.scaling
     rate = counts * machine.speed * scaling.batch_efficiency(counts.astype(np.float64))
     # Rounding errors must only ever make this smaller, or the exact optimum could be pruned.
@@ -137,15 +137,13 @@ def _least_seconds(machine: MachineType, counts: Codes, work: Workload) -> Float
 
 
 def _least_cost(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
-    """Returns the least micro-dollars that ``counts`` machines cost.
-
-    Rounding changes each billed hour by half a micro-dollar at most.
-    """
+    """Returns a lower bound, in micro-dollars, of what ``counts`` machines cost for ``seconds`` each."""
     rules = machine.rules
     if rules.quantum_s == HOUR_S:
         billed = np.ceil(seconds / HOUR_S) * HOUR_S
     else:
         billed = np.maximum(seconds, rules.minimum_s)
+    # A bill rounds each hour once, by half a micro-dollar at most.
     hours = np.ceil(billed / HOUR_S)
     each = machine.price * MICROS_PER_USD * billed / HOUR_S * (1 - 1e-12) - hours / 2
     least: Floats = counts * each
@@ -153,10 +151,8 @@ def _least_cost(machine: MachineType, counts: Codes, seconds: Floats) -> Floats:
 
 
 def _cost_floor(machine: MachineType, count: int, work: Workload) -> float:
-    """Returns a lower bound for ``count`` machines of a type and for any more.
-
-    Every quantity that it rests on grows with the count.
-    """
+    """Returns a lower bound, in micro-dollars, for ``count`` machines of a type and for any more."""
+    # Every term grows with the count: sigma and minimum charges by machine, lost efficiency by doubling.
     scaling = work.scaling
     alone_s = work.core_seconds / machine.speed / scaling.efficiency(count)
     paid_s = max(count * scaling.sigma_s + alone_s, count * max(machine.rules.minimum_s, 1.0))

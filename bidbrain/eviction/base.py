@@ -1,7 +1,7 @@
-"""Defines what every estimator of evictions answers, so that no decision depends on which one it has.
+"""Defines the questions that every estimator of evictions answers; no decision depends on which one it has.
 
-An estimator is configuration; fitting it to what is known gives an immutable answerer. Models know markets,
-bid deltas and times; they do not know money owed, work and whose machines these are.
+An estimator is configuration; fitting it gives an immutable object that answers. Models know markets, bid
+deltas and times, but no bills, no work and no owners of machines.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ Z_95: Final = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Says how much history is behind an answer; shown beside every beta."""
+    """Describes the history behind an answer; shown beside every beta."""
 
     span_s: Seconds
-    """From the first known price to now."""
+    """Seconds from the first known price or spell to now."""
     used_s: Seconds
-    """Measure of the start instants, or of the time machines were watched, that the answer averages over.
-
-    0 means that nothing is known.
-    """
+    """Seconds of start instants, or of watched machines, that the answer averages over; 0 if unknown."""
     source: str = ""
-    """The basis of the answer, in words for people."""
+    """The basis of the answer, for people."""
     newest: Instant | None = None
     """Time of the newest observation behind the answer."""
 
@@ -40,7 +37,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Beta:
-    """States an eviction probability as it is shown: never without its interval and its evidence."""
+    """States an eviction probability as people see it: always with its interval and its evidence."""
 
     value: float
     low: float
@@ -49,23 +46,20 @@ class Beta:
     evidence: Evidence
 
     def age_s(self, now: Instant) -> Seconds | None:
-        """Returns how old the newest observation is; None where there is none."""
+        """Returns the age of the newest observation, in seconds; None where there is none."""
         return None if self.evidence.newest is None else Seconds(float(now - self.evidence.newest))
 
 
 class FittedMarkets(Protocol):
-    """Answers about machines of age ``age_s`` whose bid is ``bid_delta`` dollars per hour above the price.
+    """Answers about machines ``age_s`` seconds old whose bid is ``bid_delta`` $/h above the price.
 
     A negative delta means that the eviction is under way: survival 0. Where nothing is known
-    (``evidence(...).is_known`` is false) answers are pessimistic, survival 0 and uptime 0. So a market that
-    we know nothing about is never bought by mistake, and callers that show a beta can say why.
+    (``evidence(...).is_known`` is false), survival and uptime are 0, so that no unknown market is bought by
+    mistake.
     """
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
-        """Returns the probability, in [0, 1], of running ``horizon_s`` seconds longer.
-
-        Falls with the horizon.
-        """
+        """Returns the probability of running ``horizon_s`` seconds longer; it falls with the horizon."""
         ...
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
@@ -73,11 +67,11 @@ class FittedMarkets(Protocol):
         ...
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
-        """Returns E[min(time to eviction, horizon)], in [0, ``horizon_s``]: the integral of survival."""
+        """Returns E[min(time to eviction, horizon)], the integral of survival, in [0, ``horizon_s``]."""
         ...
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
-        """Returns the median; None where half of the machines outlive what the history can show."""
+        """Returns the median in seconds; None where over half of the machines outlive the known history."""
         ...
 
     def evidence(self, market: Market, horizon_s: float) -> Evidence:
@@ -86,7 +80,7 @@ class FittedMarkets(Protocol):
 
 
 class Estimates(FittedMarkets, Protocol):
-    """Adds to the answers how certain they are."""
+    """Adds an interval to the answers."""
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
         """Returns ``eviction_probability`` with its 95 % interval; all of [0, 1] where nothing is known."""
@@ -103,16 +97,16 @@ class MarketModel(Protocol):
 
 @runtime_checkable
 class LearningModel(MarketModel, Protocol):
-    """Describes an estimator that also learns from machines that were kept and lost."""
+    """Describes an estimator that also learns from observed lifetimes of machines."""
 
     def with_observations(self, observations: Observations) -> LearningModel:
-        """Returns the same model, knowing ``observations`` instead."""
+        """Returns the same model with ``observations`` in place of its own."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingLifetime:
-    """Answers how long one machine may still run: a fitted model, asked about one market, bid and age."""
+    """Applies a fitted model to one machine: its market, bid and age."""
 
     evictions: FittedMarkets
     market: Market

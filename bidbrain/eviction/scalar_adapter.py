@@ -1,8 +1,7 @@
-"""Adapts a scalar eviction model to arrays: asks it one question at a time, and never twice the same.
+"""Adapts a scalar eviction model to arrays: asks one question at a time, and caches whole grids of answers.
 
-A running job scores the same requests at every decision: every market, at every bid delta, for an hour. A
-fitted model gives the same answers until it is fitted again, so whole grids of answers are kept. Knows
-nothing of what was fitted, or how.
+A running job asks the same grid at every decision: every market, at every bid delta, for an hour. The answers
+stay the same until the model is fitted again. Independent of the model.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from pricing_data.model.market import Market
 from pricing_data.model.units import HOUR_S
 
 _GRID: Final = 16
-"""Number of questions at once that are worth caching: held machines need fewer, and seldom the same again."""
+"""Fewest questions to cache together: held machines need fewer, and their ages change every time."""
 
 _Questions: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Shapes and values of the arrays that were passed."""
+"""Shapes and bytes of the argument arrays: the key of the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +29,12 @@ class ScalarAdapter:
 
     evictions: FittedMarkets
     markets: tuple[Market, ...]
+    # A list of at most one: the dataclass is frozen, its list is not.
     _known: list[Flags] = field(default_factory=list, repr=False)
     _grids: dict[_Questions, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     def known_markets(self) -> Flags:
-        """Returns which markets are known, (1, m)."""
+        """Returns, (1, m), which markets are known."""
         if not self._known:
             known = [self.evictions.evidence(market, HOUR_S).is_known for market in self.markets]
             self._known.append(np.array([known], np.bool_))
@@ -47,7 +47,7 @@ class ScalarAdapter:
     def survival_and_uptime(
         self, market: Indices, delta: Floats, age_s: Floats, horizon_s: Floats
     ) -> tuple[Floats, Floats]:
-        """Returns survival and expected uptime; arguments broadcast together."""
+        """Returns survival and expected uptime in seconds; arguments broadcast together."""
         # np.broadcast iterates without building the full arrays of arguments.
         asked = np.broadcast(market, delta, age_s, horizon_s)
         if asked.size < _GRID:
@@ -56,7 +56,7 @@ class ScalarAdapter:
         if questions not in self._grids:
             self._grids[questions] = self._ask_each(asked)
         survival, uptime_s = self._grids[questions]
-        # Copies, because callers write into what they get.
+        # Copies, because callers write into the arrays they get.
         return survival.copy(), uptime_s.copy()
 
     def _ask_each(self, asked: np.broadcast) -> tuple[Floats, Floats]:

@@ -1,14 +1,14 @@
-"""Scores eviction probabilities by what happened after they were given.
+"""Scores eviction probabilities against what happened.
 
     y           1 where a machine that was up at a start was lost within the horizon, else 0
-    p           the probability that was given for it, from what was known at the start
-    b           the market's own past base rate: the share lost among its starts settled by then
+    p           the probability predicted for it, from what was known at the start
+    b           the market's past base rate: the share lost among its starts settled by then
     Brier       mean (p - y)^2 (Brier, Monthly Weather Review 78, 1950)
     skill       1 - Brier(p) / Brier(b): 0 is no better than the base rate, 1 is clairvoyance
-    log loss    mean of -log of the probability given to what happened
+    log loss    mean of -log of the probability predicted for what happened
 
-Starts whose outcome was not watched to the end (the spell is censored within the horizon) are left out. Knows
-nothing of how a probability was made.
+Starts that are censored within the horizon have no known outcome and are left out. Independent of how a
+probability was made.
 """
 
 from __future__ import annotations
@@ -27,43 +27,41 @@ from pricing_data.model.units import HOUR_S, Instant
 
 _DAY_S: Final = 86400
 _SURE: Final = 1e-4
-"""Log loss clips probabilities to this distance from 0 and 1: else one surprise would outweigh all else."""
+"""Least distance of a probability from 0 and 1 in log loss, or one surprise would outweigh all the rest."""
 _LEAST_STARTS: Final = 20
-"""Starts needed before estimators are compared, ``_LEAST_OF_EACH`` of them losses and as many survivals."""
+"""Starts needed to compare estimators, with ``_LEAST_OF_EACH`` losses and as many survivals among them."""
 _LEAST_OF_EACH: Final = 3
 CHOICE_DAYS: Final = 14
+"""Days that a choice looks back."""
 CHOICE_STEP_S: Final = 6 * HOUR_S
-"""Days that a choice looks back, and seconds between the moments that it scores."""
+"""Seconds between the moments that a choice scores."""
 
 FitAt: TypeAlias = Callable[[Instant], FittedMarkets]
-"""Returns an estimator fitted to what was known at an instant."""
+"""Fits an estimator to what was known at an instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """Holds moments at which a machine was up, and whether it was lost.
-
-    Arrays have shape (n,), sorted by moment.
-    """
+    """Holds moments at which a machine was up, and what became of it; arrays (n,), sorted by moment."""
 
     moments: Floats
+    """Instants."""
     ages_s: Floats
     lost: Flags
+    """Whether it was lost within the horizon."""
 
     def __len__(self) -> int:
         return len(self.moments)
 
     def select_period(self, begin: float, end: float) -> Starts:
-        """Returns those with ``begin`` <= moment < ``end``."""
+        """Returns the starts with ``begin`` <= moment < ``end``."""
         inside = (self.moments >= begin) & (self.moments < end)
         return Starts(self.moments[inside], self.ages_s[inside], self.lost[inside])
 
 
 def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
-    """Returns a start every ``step_s`` seconds (counted from 1970) of each running spell.
-
-    Leaves out starts whose outcome is unknown.
-    """
+    """Returns a start every ``step_s`` seconds of each spell whose outcome within the horizon is known."""
+    # Multiples of the step since 1970, so that all markets are scored at the same moments.
     first = np.ceil(spells.begins / step_s).astype(np.int64)
     size = np.maximum(np.ceil(spells.ends / step_s).astype(np.int64) - first, 0)
     spell = np.repeat(np.arange(len(spells)), size)
@@ -79,10 +77,11 @@ def find_starts(spells: Spells, step_s: float, horizon_s: float) -> Starts:
 
 
 def base_rates(found: Starts, horizon_s: float) -> Floats:
-    """Returns b at each start, shape (n,): half a loss in one start is added to what was settled."""
+    """Returns b at each start, shape (n,)."""
     # Only outcomes known at the start count: those of starts at least one horizon before it.
     settled = np.searchsorted(found.moments, found.moments - horizon_s, side="right")
     losses = np.append(0.0, np.cumsum(found.lost.astype(np.float64)))
+    # Half a loss in one start is added, so that no base rate is 0 or 1.
     return np.asarray((losses[settled] + 0.5) / (settled + 1.0))
 
 
@@ -92,7 +91,7 @@ def brier_score(given: Floats, happened: Flags) -> float:
 
 
 def log_losses(given: Floats, happened: Flags) -> Floats:
-    """Returns -log of the probability given to what happened, in nats, shape (n,)."""
+    """Returns -log of the probability predicted for what happened, in nats, shape (n,)."""
     kept = np.clip(given, _SURE, 1 - _SURE)
     return -np.where(happened, np.log(kept), np.log1p(-kept))
 
@@ -110,14 +109,15 @@ def brier_skill(given: Floats, reference: Floats, happened: Flags) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Collects starts that were given about the same probability."""
+    """Collects starts of similar predicted probability."""
 
     low: float
     high: float
     count: int
     given: float
+    """Mean predicted probability."""
     happened: float
-    """Both are means."""
+    """Share that was lost."""
 
 
 def reliability_bins(given: Floats, happened: Flags, bins: int = 10) -> tuple[Bin, ...]:
@@ -141,13 +141,12 @@ def choose_estimator(
     days: int = CHOICE_DAYS,
     step_s: float = CHOICE_STEP_S,
 ) -> str:
-    """Returns the candidate whose past probabilities for ``market`` had the least log loss.
+    """Returns the name of the candidate whose past predictions for ``market`` had the least log loss.
 
-    Origins roll: every ``step_s`` seconds of the last ``days`` days each candidate is fitted as of that
-    moment and asked about the machines then up, and only outcomes settled by ``now`` count.
-    ``prefer_least_loss`` compares them. Where too little happened to tell them apart, the first candidate
-    that knows the market wins; the first of all where none does. An origin at which a candidate knew nothing
-    counts as even odds.
+    The forecast origin rolls: every ``step_s`` seconds of the last ``days`` days, each candidate is fitted as
+    of that moment and predicts the machines then up. ``prefer_least_loss`` compares them by the outcomes
+    settled by ``now``. Where these are too few, the first candidate that knows the market wins, or else the
+    first of all.
     """
     known = observations.as_of(now)
     scored = find_starts(known.spells(market), step_s, horizon_s).select_period(now - days * _DAY_S, now)
@@ -159,30 +158,30 @@ def choose_estimator(
 
 
 def has_enough(happened: Flags) -> bool:
-    """Returns whether outcomes can tell estimators apart at all."""
+    """Returns whether there are enough outcomes of either kind to compare estimators."""
     losses = int(np.count_nonzero(happened))
     return len(happened) >= _LEAST_STARTS and min(losses, len(happened) - losses) >= _LEAST_OF_EACH
 
 
 def prefer_least_loss(losses: Mapping[str, Floats]) -> str:
-    """Returns the first, unless another is better by more than a standard error.
+    """Returns the name with the lowest mean loss, if that beats the first by more than a standard error.
 
-    That is the standard error of the mean of their paired difference. Then it returns the one that is lowest.
-    Differences within chance are no reason to switch every day.
+    Otherwise the first. The error is that of the mean paired difference.
     """
     first, *others = losses
-    beaten = {first: 0.0}
+    gains = {first: 0.0}
     for name in others:
         gain = losses[first] - losses[name]
+        # Differences within chance are no reason to switch estimators every day.
         error = float(np.std(gain, ddof=1)) / np.sqrt(len(gain))
         if float(gain.mean()) > error:
-            beaten[name] = float(gain.mean())
-    return max(beaten, key=lambda name: beaten[name])
+            gains[name] = float(gain.mean())
+    return max(gains, key=lambda name: gains[name])
 
 
 def _past_probabilities(fit: FitAt, scored: Starts, market: Market, horizon_s: float) -> Floats:
-    """Returns what the candidate would have said at each start, (n,); 0.5 where it knew nothing."""
-    # Even odds where the candidate knew nothing.
+    """Returns the probabilities that the candidate would have predicted at each start, (n,)."""
+    # Even odds where the candidate knew nothing: a gap must not look like skill.
     given = np.full(len(scored), 0.5)
     for row, (moment, age_s) in enumerate(zip(scored.moments, scored.ages_s, strict=True)):
         fitted = fit(Instant(int(moment)))

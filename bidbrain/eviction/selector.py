@@ -1,9 +1,10 @@
-"""Implements the default: selects an estimator for a market, by the market's rules and by past accuracy.
+"""Implements the default: selects an estimator for each market, by the market's rules and past accuracy.
 
-Where the price clears by bid, price crossing is eviction and no other estimator is used. Elsewhere a lost
-machine is lost capacity: the estimators of capacity compete, market by market, on their past predictions, and
-the choice is made again every day. Where none knows anything the market is unknown, and stays so: no number
-is made up. Knows no jobs and no money.
+Where the price clears by bid, an eviction is a price crossing, and no other estimator is used. Elsewhere
+machines are lost for lack of capacity: the estimators of capacity compete, market by market, on their past
+predictions, and the choice is made again every day. A market that none of them knows stays unknown.
+
+Knows no jobs and no money.
 """
 
 from __future__ import annotations
@@ -31,18 +32,16 @@ _CHOSEN_EVERY_S: Final = 86400
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSelector:
-    """Implements the default model under ``rules``: everything seen of capacity, and what clouds publish.
-
-    A run that sees machines come and go fits anew with ``with_observations``; choices already made are kept.
-    """
+    """Configures the default model under ``rules``: observed capacity, and rates that clouds publish."""
 
     rules: MarketRules
     observations: Observations = field(default_factory=Observations)
     bands: Mapping[Market, Band] = field(default_factory=dict)
+    # Shared by the models of ``with_observations``: a run that sees machines come and go keeps its choices.
     _choices: dict[tuple[Market, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     def with_observations(self, observations: Observations) -> EstimatorSelector:
-        """Returns the same model, knowing ``observations`` instead."""
+        """Returns the same model with ``observations`` in place of its own."""
         return EstimatorSelector(self.rules, observations, self.bands, self._choices)
 
     def fit(self, history: PriceHistory, now: Instant) -> Estimates:
@@ -52,7 +51,7 @@ class EstimatorSelector:
         return FittedSelector(self, self.candidate_models(), history, now)
 
     def candidate_models(self) -> Mapping[str, CurveModel]:
-        """Returns the estimators of capacity, in the order they are trusted in before any was tried."""
+        """Returns the estimators of capacity by name, the most trusted first while none has a record."""
         return {
             "conditioned": RegimeHazard(self.observations),
             "lifetimes": LifetimeModel(self.observations),
@@ -61,8 +60,8 @@ class EstimatorSelector:
         }
 
     def choose_for(self, fits: Mapping[str, FitAt], market: Market, day: Instant) -> str:
-        """Returns the one of ``fits`` that was best for ``market`` before ``day``; cached."""
-        # Without outcomes in this market nothing can be compared, so the most trusted candidate speaks.
+        """Returns the name of the one of ``fits`` that predicted ``market`` best before ``day``; cached."""
+        # Without outcomes in this market nothing can be compared, so the most trusted candidate answers.
         if not len(self.observations.spells(market)):
             return next(iter(fits))
         key = (market, int(day))
@@ -73,15 +72,13 @@ class EstimatorSelector:
 
 @dataclass(frozen=True, slots=True)
 class FittedSelector:
-    """Answers with the estimator chosen for each market, or the next that knows the market.
-
-    Markets are judged at the same moments of the past, so one fit at a moment serves all of them.
-    """
+    """Answers with the estimator chosen for each market, or the next one that knows the market."""
 
     model: EstimatorSelector
     candidates: Mapping[str, CurveModel]
     history: PriceHistory
     now: Instant
+    # Markets are scored at the same moments of the past, so one fit per moment serves all of them.
     _fitted: dict[tuple[str, Instant], FittedCurves] = field(default_factory=dict, repr=False, compare=False)
     _chosen: dict[Market, FittedCurves] = field(default_factory=dict, repr=False, compare=False)
 
@@ -121,7 +118,7 @@ class FittedSelector:
             day = Instant(self.now - self.now % _CHOSEN_EVERY_S)
             fits = {name: partial(self._fit_candidate, name) for name in self.candidates}
             first = self.model.choose_for(fits, market, day)
-            # The chosen one first, then the others in the order they are trusted in.
+            # The chosen one first, then the others by trust.
             names = [first, *(name for name in self.candidates if name != first)]
             known = (name for name in names if fits[name](self.now).market_curve(market) is not None)
             self._chosen[market] = fits[next(known, first)](self.now)

@@ -1,17 +1,17 @@
-"""Implements the default strategy: does the rest of the work for least, by the market's rules and record.
+"""Implements the default strategy: finishes the work for the least expected cost under the market's rules.
 
-    by the hour     where evicted hours are free a bid is worth dollars: requests and renewals by E until the
-                    hour's end, as Proteus has them (``proteus.py``)
-    by the second   nothing is refunded for long and a machine may be exchanged at any moment: requests and
-                    exchanges by what work costs on a footprint that is kept up
-                    (``bidbrain.bidding.steady_state_cost``)
+    billed by the hour     evicted hours are refunded, so bids matter: requests and renewals minimise E to the
+                           end of the hour, as in Proteus (``proteus.py``)
+    billed by the second   refunds end soon and a machine may be exchanged at any moment: requests and
+                           exchanges minimise E of a footprint whose losses are replaced
+                           (``bidbrain.bidding.steady_state_cost``)
 
-A machine is exchanged where another market does its work for less, by more than the exchange costs:
+An exchange replaces machines by those of another market, where that saves more than it costs:
 
-    saved   (E now - E then) V over the time that such an advantage lasts, or the work does
-    cost    lambda for all, both machines for the time in which both are paid, and a margin
+    saved   (E now - E then) V over ``lasts_s``, or over the rest of the work if that is shorter
+    cost    lambda for the whole footprint, double pay while both run, and a margin
 
-Never pays more than the list price for a spot machine.
+It never pays more than the list price for a spot machine.
 """
 
 from __future__ import annotations
@@ -44,12 +44,9 @@ from bidbrain.strategies.single_decision import renew_one
 from pricing_data.model.units import HOUR_S
 
 DOUBLE_PAY_S: Final = 90.0
-"""Seconds for which both are paid in an exchange.
-
-They last from when the new machines run until the old ones are gone.
-"""
+"""Seconds for which an exchange pays twice: from when the new machines run until the old ones are gone."""
 _COUNTS: Final = 24
-"""Number of counts tried in each market."""
+"""Most counts to try in each market."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +59,16 @@ class Auto:
     lasts_s: float = 1800.0
     """Seconds for which one market is assumed to stay cheaper than another, once it is."""
     margin: float = 0.02
-    """Share of the machines' cost meanwhile that an exchange must save beside its own cost."""
+    """Share of the new machines' cost over that time that an exchange must save beyond its own cost."""
     by_the_hour: BidBrain = field(default_factory=BidBrain)
+    """Decides instead where hours are billed."""
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Requests what makes the work that is left cheapest: more machines, or cheaper ones.
-
-        Replacements are requested first: a job that released machines for a request that is then refused
-        would have neither. Until they run, for about a minute, there are more machines than the job's
-        maximum.
-        """
+        """Requests what makes the remaining work cheapest: more machines, or cheaper ones."""
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.choose_requests(setting, at)
+        # An exchange requests replacements before it releases anything: if the request were refused, a job
+        # that released first would have neither. Surplus machines are on their way out and do not count.
         at = replace(
             at, held=replace(at.held, count=np.where(_surplus_machines(setting, at), 0, at.held.count))
         )
@@ -85,20 +80,17 @@ class Auto:
         )
         growing = (_fairly_offered(setting, at) & (_growth_room(setting, at.held) >= 1)).any(axis=1)
         # Growth goes first: an exchange is only worth its cost on a footprint that is complete.
-        tempted = ~growing & self._sees_cheaper(setting, at)
-        for some, ask in ((growing, self._choose_growth), (tempted, self._choose_exchange)):
+        exchanging = ~growing & self._sees_cheaper(setting, at)
+        for some, choose in ((growing, self._choose_growth), (exchanging, self._choose_exchange)):
             rows = np.flatnonzero(some)
             if len(rows):
-                found = ask(setting, at.select(rows))
-                wanted.market[rows], wanted.count[rows], wanted.bid[rows] = (
-                    found.market,
-                    found.count,
-                    found.bid,
-                )
-                wanted.again[rows] = found.again
+                found = choose(setting, at.select(rows))
+                wanted.market[rows], wanted.count[rows] = found.market, found.count
+                wanted.bid[rows], wanted.again[rows] = found.bid, found.again
         return wanted
 
     def _choose_growth(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
+        """Requests the market and count of least E, where that saves more than the machines cost to join."""
         rows, fresh = np.arange(len(at)), fresh_rates(setting, at)
         now = sum_footprint(setting, at, held_rates(setting, at))
         counts, grown = _score_growth(setting, at, fresh, now)
@@ -107,7 +99,7 @@ class Auto:
         count = counts[rows, market, nth]
         least, as_it_is = flat.min(axis=1), estimate_costs(setting, now)
         joining = count * fresh.paid[rows, market] * setting.scaling.sigma_s / HOUR_S
-        # Work that is done before the new machines run is not made cheaper by them.
+        # New machines save nothing on work that is done before they run.
         left = np.maximum(at.work_left - as_it_is.speed * REPLACEMENT_GAP_S, 0.0)
         better = least < as_it_is.cost_per_work
         # From an empty footprint, whose E is infinite, any machine saves infinitely much.
@@ -116,8 +108,8 @@ class Auto:
         return _as_requests(setting, market, count, worth)
 
     def _choose_exchange(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Requests machines in place of the allocation whose exchange gains most."""
-        # Without refunds: a new machine's refunded first hour must not make exchanges look profitable.
+        """Requests machines to replace the allocation whose exchange gains most."""
+        # Refunds are left out: only young machines get them, so the newest would always look cheapest.
         fresh, rates = fresh_rates(setting, at, refunds=False), held_rates(setting, at, refunds=False)
         now = sum_footprint(setting, at, rates)
         standing = now, estimate_costs(setting, now)
@@ -131,29 +123,24 @@ class Auto:
         return replace(_as_requests(setting, markets[rows, place], counts[rows, place], worth), again=worth)
 
     def give_up(self, setting: MarketSetup, at: DecisionBatch) -> Codes:
-        """Returns, (n,), the dearest of the surplus machines, once their replacements run.
-
-        Returns at once what has come to cost more than on demand.
-        """
+        """Returns, (n,), the dearest machines to release: surplus ones, or any dearer than on demand."""
         if setting.rules.quantum_s >= HOUR_S or not at.held.count.any():
             return np.full(len(at), NO_REQUEST)
-        # An age of 0 means that the machine does not run yet.
+        # Surplus machines work until their replacements run; an age of 0 means that some do not run yet.
         pending = np.where((at.held.count > 0) & (at.held.age_s <= 0), 1, 0).max(axis=1) > 0
         going = (_surplus_machines(setting, at) & ~pending[:, None]) | _above_list_price(setting, at)
         dearest = np.where(going, _paid_per_core(setting, at), -np.inf).argmax(axis=1)
         return np.where(going.any(axis=1), dearest, NO_REQUEST)
 
     def _sees_cheaper(self, setting: MarketSetup, at: DecisionBatch) -> Flags:
-        """Returns, (n,), whether some market's price is below that of something held, by the margin at least.
-
-        Only prices tell one market from another here. An old machine's first hour is over, and a new one may
-        be refunded in its own; exchanging every hour for that would lose more than is refunded.
-        """
+        """Returns, (n,), whether a market's price per core undercuts a machine held by the margin."""
+        # Prices alone are compared. Refunds favour machines in their first hour, and an exchange every hour
+        # would cost more than the refunds bring.
         offered = np.where(_fairly_offered(setting, at), at.prices / setting.cores, np.inf).min(axis=1)
         there = at.held.count > 0
         highest = np.where(there, _paid_per_core(setting, at), 0.0).max(axis=1, initial=0.0)
-        tempted: Flags = offered < (1 - self.margin) * highest
-        return tempted
+        cheaper: Flags = offered < (1 - self.margin) * highest
+        return cheaper
 
     def _exchange_gain(
         self,
@@ -163,9 +150,10 @@ class Auto:
         place: int,
         standing: tuple[FootprintSums, FootprintCosts],
     ) -> tuple[Floats, Codes, Codes]:
-        """Returns dollars that exchanging the machines at ``place`` saves, for which market and count.
+        """Returns the net dollars that exchanging the machines at ``place`` saves, and for which market and
+        count; each (n,).
 
-        Each has shape (n,).
+        ``rates`` are those of new and of held machines, ``standing`` the footprint as it is.
         """
         fresh, held = rates
         now, as_it_is = standing
@@ -197,7 +185,7 @@ class Auto:
         return np.where(cheaper, saved - spent, -np.inf), best, new.astype(np.int64)
 
     def place_reliable(self, setting: MarketSetup, at: DecisionBatch, restart: Restart) -> TierPlacement:
-        """Chooses where the reliable machines run, while nothing else is held."""
+        """Chooses where the reliable machines run (``reliable_tier.py``); the job holds nothing else."""
         fresh = fresh_rates(setting, at)
         _, grown = _score_growth(setting, at, fresh, sum_footprint(setting, at, held_rates(setting, at)))
         flat = grown.cost_per_work.reshape(len(at), -1)
@@ -206,7 +194,7 @@ class Auto:
             values.reshape(len(at), -1)[rows, best] for values in (grown.per_hour, grown.speed)
         )
         largest = FootprintCosts(per_hour, speed, flat[rows, best])
-        # Closed at a fair price means that a request was refused a moment ago.
+        # A market that is closed at a fair price refused a request just now.
         refused = ~at.open & (at.prices <= setting.on_demand)
         return place_tier(setting, (_fairly_offered(setting, at), refused), fresh, largest, restart)
 
@@ -217,7 +205,7 @@ class Auto:
         return np.zeros(len(held.count), np.bool_)
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Renews by the hour as Proteus does; by the second always, since exchanges need no hour's end."""
+        """Renews as Proteus does where hours are billed, else always: exchanges need no end of an hour."""
         if setting.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.choose_renewals(setting, at, place)
         return np.ones(len(at), np.bool_)
@@ -236,18 +224,18 @@ class Auto:
         wanted = self.choose_requests(setting, at)
         if wanted.market[0] == NO_REQUEST:
             return explain_hold(observation, compared)
-        said = int(wanted.market[0]), int(wanted.count[0]), float(wanted.bid[0]), bool(wanted.again[0])
-        return explain_purchase(observation, single, compared, said)
+        purchase = int(wanted.market[0]), int(wanted.count[0]), float(wanted.bid[0]), bool(wanted.again[0])
+        return explain_purchase(observation, single, compared, purchase)
 
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """See ``Strategy.renew_or_terminate``."""
         if observation.rules.quantum_s >= HOUR_S:
             return self.by_the_hour.renew_or_terminate(observation, holding_id)
-        return renew_one(self, observation, holding_id, "kept until others are worth an exchange")
+        return renew_one(self, observation, holding_id, "kept until an exchange pays")
 
 
 def _as_requests(setting: MarketSetup, market: Codes, count: Codes, worth: Flags) -> RequestBatch:
-    """Requests ``count`` of ``market`` where that is ``worth`` it, at most what one request may ask for."""
+    """Requests ``count`` of ``market`` where ``worth`` is set, in as many requests as the limits need."""
     together = np.minimum(count, setting.limits.max_per_allocation)
     return RequestBatch(
         np.where(worth, market, NO_REQUEST),
@@ -258,7 +246,7 @@ def _as_requests(setting: MarketSetup, market: Codes, count: Codes, worth: Flags
 
 
 def _above_list_price(setting: MarketSetup, at: DecisionBatch) -> Flags:
-    """Returns, (n, a), which running spot machines cost more than on demand."""
+    """Returns, (n, a), which running spot machines cost more than their on-demand price now."""
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     running = (at.held.count > 0) & (at.held.age_s > 0) & ~at.held.on_demand
     dear: Flags = running & (here > setting.on_demand[at.held.market])
@@ -266,10 +254,7 @@ def _above_list_price(setting: MarketSetup, at: DecisionBatch) -> Flags:
 
 
 def _surplus_machines(setting: MarketSetup, at: DecisionBatch) -> Flags:
-    """Returns, (n, a), the dearest running machines, as many as exceed the job's maximum.
-
-    Their replacements are on the way.
-    """
+    """Returns, (n, a), the dearest running allocations, as many as exceed the job's maximum."""
     held = at.held
     surplus = held.live_count - setting.limits.max_instances
     if not (surplus > 0).any():
@@ -286,7 +271,7 @@ def _surplus_machines(setting: MarketSetup, at: DecisionBatch) -> Flags:
 
 
 def _paid_per_core(setting: MarketSetup, at: DecisionBatch) -> Floats:
-    """Returns, (n, a), dollars per core-hour of what is held, now; meaningless in empty places."""
+    """Returns, (n, a), dollars per core-hour of what is held, now; empty places mean nothing."""
     here = np.take_along_axis(at.prices, at.held.market, axis=1)
     paid = np.where(at.held.on_demand, setting.on_demand[at.held.market], here)
     per_core: Floats = paid / setting.cores[at.held.market]
@@ -294,7 +279,7 @@ def _paid_per_core(setting: MarketSetup, at: DecisionBatch) -> Floats:
 
 
 def _fairly_offered(setting: MarketSetup, at: DecisionBatch) -> Flags:
-    """Returns, (n, m), where a machine can be requested for no more than on demand."""
+    """Returns, (n, m), which open markets cost no more than on demand."""
     offered: Flags = at.open & (at.prices <= setting.on_demand)
     return offered
 
@@ -302,9 +287,9 @@ def _fairly_offered(setting: MarketSetup, at: DecisionBatch) -> Flags:
 def _score_growth(
     setting: MarketSetup, at: DecisionBatch, fresh: MachineRates, now: FootprintSums
 ) -> tuple[Codes, FootprintCosts]:
-    """Returns counts (n, m, c), and the costs of footprints with that many more machines of each market.
+    """Returns counts to add, (n, m, c), and the costs of the footprints that result.
 
-    E is infinite where that is not allowed.
+    E is infinite where the market is closed or the limits leave no room.
     """
     most = _growth_room(setting, at.held)
     counts = _tried_counts(setting.limits.max_instances)
@@ -320,10 +305,7 @@ def _score_growth(
 
 
 def _growth_room(setting: MarketSetup, held: FootprintBatch) -> Codes:
-    """Returns, (n, m), how many more machines of each market there is room for.
-
-    They may be in any number of allocations.
-    """
+    """Returns, (n, m), how many more machines of each market the limits allow, in any number of requests."""
     instances = np.maximum(setting.limits.max_instances - held.live_count, 0)
     most = np.broadcast_to(instances[:, None], (len(instances), len(setting.markets)))
     if np.isinf(setting.limits.max_cores):
@@ -334,8 +316,8 @@ def _growth_room(setting: MarketSetup, held: FootprintBatch) -> Codes:
 
 
 def _tried_counts(most: int) -> Codes:
-    """Returns, (c,), the counts to try, increasing to ``most``: all of them where they are few."""
+    """Returns, (c,), the counts to try, increasing from 1 to ``most``; at most ``_COUNTS`` of them."""
     if most <= _COUNTS:
         return np.arange(1, max(most, 1) + 1)
-    # Spaced in the logarithm: the best count matters by its ratio, not by one machine.
+    # Spaced in the logarithm: a miss by some percent costs little, by some machines of few it costs much.
     return np.unique(np.rint(np.geomspace(1, most, _COUNTS)).astype(np.int64))

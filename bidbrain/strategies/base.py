@@ -1,8 +1,8 @@
 """Defines what a strategy is: one object that decides for a running job, or for n jobs of a backtest at once.
 
 Batches are arrays with the axis of decision points in front (``bidbrain.bidding.decision_batch``); a live
-decision is a batch of one (``single_decision.py``). So the lines that were backtested are the lines that run.
-A strategy sees a ``DecisionBatch`` and nothing else: no history, no clock, and no price after its own now.
+decision is a batch of one (``single_decision.py``). So a live run executes the lines that were backtested. A
+strategy sees a ``DecisionBatch`` and nothing else: no history, no clock, and no price after its own now.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bidbrain.bidding.decision_batch import Codes, DecisionBatch, FootprintBatch
 from bidbrain.model import Decision, Observation
 from bidbrain.strategies.recovery import Recovery
 
+# ``reliable_tier`` imports ``NO_REQUEST`` from here, so an import at run time would be a circle.
 if TYPE_CHECKING:
     from bidbrain.strategies.reliable_tier import Restart, TierPlacement
 
@@ -43,10 +44,7 @@ class RequestBatch:
 
 
 class Strategy(Protocol):
-    """Decides for batches and for a running job; see the module.
-
-    The first methods are for batches, the last two for a running job; they agree.
-    """
+    """Decides for batches (the ``choose_`` methods) and for one running job (the last two), alike."""
 
     @property
     def name(self) -> str: ...
@@ -67,16 +65,16 @@ class Strategy(Protocol):
         ...
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
-        """Returns, (n,), footprints beside which nothing will be requested while they stay as they are.
+        """Returns, (n,), which footprints rule out any request for as long as they stay as they are.
 
-        This must hold at any price. It spares a backtest the question; all false is always right.
+        A true answer must hold at any price. A backtest then skips the decision; all false is always correct.
         """
         ...
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Returns whether the allocation at ``place`` (n,) of each footprint stays.
+        """Returns, (n,), whether to keep the allocation at ``place`` (n,) of each footprint.
 
-        Its hour is about to end.
+        Called shortly before its billing hour ends.
         """
         ...
 
@@ -97,9 +95,9 @@ class ExchangingStrategy(Protocol):
     """Marks a strategy that may release machines in the middle of an hour, where seconds are billed."""
 
     def give_up(self, setting: MarketSetup, at: DecisionBatch) -> Codes:
-        """Returns, (n,), the place in each footprint whose machines to release now, before any request.
+        """Returns, (n,), the place in each footprint to release now, before any request.
 
-        ``NO_REQUEST`` where all stay.
+        ``NO_REQUEST`` means that all machines stay.
         """
         ...
 
@@ -109,5 +107,5 @@ class PlacingStrategy(Protocol):
     """Marks a strategy that chooses where the reliable machines run, for jobs that keep checkpoints."""
 
     def place_reliable(self, setting: MarketSetup, at: DecisionBatch, restart: Restart) -> TierPlacement:
-        """Chooses a market whenever reliable machines are needed; nothing else is held then."""
+        """Chooses a market for the reliable machines. The job holds nothing else at that moment."""
         ...

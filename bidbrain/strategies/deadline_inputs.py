@@ -1,12 +1,10 @@
-"""Prepares what a deadline policy needs to know of a live footprint.
+"""Translates a live footprint for deadline policies: ``Observation`` and ``Pledge`` to ``DeadlineState``.
 
-From ``Observation`` and ``Pledge`` it makes a ``DeadlineState``.
+    N    target      machines that should work together: the job's maximum, of one type
+    d    overhead    seconds from a request to work: start, sigma, and lambda for what was running
 
-    N    target      machines that are meant to work together: the job's maximum, of one type
-    d    overhead    from a request to work: start, sigma, and lambda for what was running
-
-The policies of ``bidbrain.deadline`` think of one footprint, all spot or all on-demand, in seconds of its
-work. Who buys the machines, and what follows from a choice, is not known here.
+The policies of ``bidbrain.deadline`` plan for one footprint, all spot or all on-demand, in seconds of its
+work. Buys nothing; ``deadline_bound.py`` acts on the choice.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ _DUST_S: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Pledge:
-    """States what was promised for a job, and what it has seen of the market since it began."""
+    """States what a job was promised, and what it has seen of the market since it began."""
 
     start: Instant
     deadline: Instant
     work: float
-    """Core-seconds, the whole job's."""
+    """Core-seconds of the whole job."""
     start_s: Seconds
     """Seconds from a request to a running machine."""
     budget_left: Usd = UNLIMITED
@@ -50,30 +48,28 @@ class Pledge:
     unsaved_work: float = 0.0
     """Core-seconds that the loss of a machine may cost on top of lambda.
 
-    It covers steps that count as done but are not in a checkpoint, and the step under way.
+    These are steps that count as done but are in no checkpoint, and the step under way.
     """
     measured: bool = False
-    """Whether speeds and overheads are measured.
-
-    Plans are then made for rounded ones, so that one plan serves many decisions.
-    """
+    """Whether speeds and overheads are measured; they then change from decision to decision."""
 
 
 def spot_available(observation: Observation) -> bool | None:
-    """Returns whether spot machines live, or are available below their list price.
+    """Returns whether spot is up: spot machines live, or can be bought below their list price.
 
-    None where only a request tells. Where markets clear by bid their prices tell. Elsewhere only a market
-    that lately refused tells.
+    None where only a request can tell.
     """
     if spot_held(observation):
         return True
+    # Where prices clear by bid, a price below the list price means that machines are available. Elsewhere
+    # prices say nothing of capacity; only a refusal, which closes the offer, is certain.
     if observation.rules.cleared_by_bid or not fair_offers(observation):
         return bool(fair_offers(observation))
     return None
 
 
 def update_belief(belief: Belief | None, up: bool, at_s: Seconds) -> Belief:
-    """Returns the belief about the market after a look at ``at_s`` seconds into the job."""
+    """Returns the belief after spot was seen ``up`` or not, ``at_s`` seconds into the job."""
     return Belief.first_look(PRIOR, up, at_s) if belief is None else belief.observe(up, at_s)
 
 
@@ -88,15 +84,14 @@ def on_demand_held(observation: Observation) -> tuple[Holding, ...]:
 
 
 def choose_target(observation: Observation, pledge: Pledge) -> Target:
-    """Chooses the on-demand machines that the net relies on.
+    """Chooses the on-demand machines that the safety net relies on.
 
-    They are those that keep the deadline from now on for least. While some are rented it chooses these:
-    machines that are paid for and work are not exchanged for another type. Where none is in time any more, it
-    chooses the fastest. Raises ValueError without offers.
+    The cheapest type that keeps the deadline from now on; the fastest where none is in time any more. A type
+    that is rented already takes precedence. Raises ValueError without offers.
     """
     known = list_targets(observation)
     rented = {holding.market for holding in on_demand_held(observation)}
-    # Rented types come first: changing them would pay another start for nothing.
+    # Rented machines are paid for and at work; another type would pay another start for nothing.
     known = tuple(goal for goal in known if goal.market in rented) or known
     if len(known) == 1:
         return known[0]
@@ -111,7 +106,7 @@ def choose_target(observation: Observation, pledge: Pledge) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _OnDemandOnly:
-    """Says what on-demand machines of ``goal`` alone, rented now, take for some work."""
+    """Holds the time and cost of some work on on-demand machines of ``goal`` alone, rented now."""
 
     goal: Target
     needs_s: Seconds
@@ -121,7 +116,8 @@ class _OnDemandOnly:
 
 def _on_demand_only(observation: Observation, pledge: Pledge, goal: Target, work: float) -> _OnDemandOnly:
     left = replace(pledged_job(observation, pledge, goal), work_s=Seconds(max(work, 1.0) / goal.speed))
-    if work == pledge.work:  # nothing is done yet, so nothing is carried
+    # A job that has done nothing has no checkpoint to carry.
+    if work == pledge.work:
         left = replace(left, overhead_s=Seconds(left.overhead_s - _move_cost(observation, goal).delay_s))
     needs_s = least_deadline_s(left)
     # Where hours are billed, a tick of two minutes still costs an hour at the end.
@@ -130,9 +126,9 @@ def _on_demand_only(observation: Observation, pledge: Pledge, goal: Target, work
 
 
 def check_promise(observation: Observation, pledge: Pledge) -> Promise:
-    """Returns whether on-demand machines alone, started now, can keep the pledge; and what could be promised.
+    """Checks the pledge against on-demand machines alone, started now, and computes what could be promised.
 
-    The least deadline is that of the fastest type, the least budget that of the cheapest that is in time.
+    The least deadline is that of the fastest type, the least budget that of the cheapest type in time.
     """
     alone = [_on_demand_only(observation, pledge, goal, pledge.work) for goal in list_targets(observation)]
     fastest = min(alone, key=lambda found: (found.needs_s, found.cost))
@@ -155,14 +151,17 @@ def pledged_job(observation: Observation, pledge: Pledge, goal: Target) -> Deadl
         tick_s=Seconds(float(DECISION_PERIOD_S)),
         spot=UsdPerHour(min(_round_up_price(goal.spot), goal.on_demand)),
         on_demand=goal.on_demand,
-        # A decision may be one period late twice: to see what is missing, and to replace it. Each spot
-        # allocation that works on beside machines on demand, or in the place of one, may yet be lost.
+        # Two decisions may each come a period late: one to notice a loss, one to replace the machines. Every
+        # spot allocation that works beside on-demand machines, or in place of one, may still be lost.
         reserve_s=2.0 * DECISION_PERIOD_S + losses * (scaling.lambda_s + pledge.unsaved_work / goal.speed),
     )
 
 
 def round_up_job(job: DeadlineJob) -> DeadlineJob:
-    """Returns ``job`` with its durations rounded up, by 2 % or ten seconds at most: never less safe."""
+    """Returns ``job`` with durations rounded up, by 2 % or ten seconds at most, so never less safe.
+
+    Many decisions then share one plan.
+    """
     # A value that is on the scale already must not move up by a rounding error.
     steps = math.ceil(math.log(job.work_s) / math.log1p(_WORK_STEP) - 1e-9)
     return replace(
@@ -176,15 +175,15 @@ def round_up_job(job: DeadlineJob) -> DeadlineJob:
 def deadline_state(
     observation: Observation, pledge: Pledge, goal: Target, job: DeadlineJob, up: bool
 ) -> DeadlineState:
-    """Returns how the job stands now.
+    """Returns the job's state now, in seconds of ``goal``'s work.
 
-    The footprint counts as spot while any of it is; ``up``: whether spot can be had.
+    The footprint counts as spot while any of it is. ``up``: whether spot machines can run.
     """
     spot, rented = spot_held(observation), on_demand_held(observation)
     running = MachineKind.SPOT if spot else MachineKind.ON_DEMAND if rented else MachineKind.NOTHING
     time_left_s = max(float(pledge.deadline - observation.now), 0.0)
     reliable = _reliable_cost(observation, time_left_s)
-    # The last billing step may be paid for and not used.
+    # The last billing quantum may be paid for and not used.
     rounding = goal.on_demand * observation.rules.quantum_s / HOUR_S
     return DeadlineState(
         at_s=Seconds(float(observation.now - pledge.start)),
@@ -194,13 +193,13 @@ def deadline_state(
             max((_start_left_s(observation, job, h) for h in spot or rented), default=0.0)
         ),
         spot_up=up,
-        # Once to where spot is, and once back to machines on demand.
+        # The checkpoint may leave its region twice: to spot machines elsewhere, and back to on-demand ones.
         budget_left=pledge.budget_left - reliable - rounding - 2 * _move_cost(observation, goal).egress,
     )
 
 
 def _move_cost(observation: Observation, goal: Target) -> MoveCost:
-    """Returns the cost of carrying the checkpoint to ``goal``, at worst from wherever the job may be then."""
+    """Returns the cost of carrying the checkpoint to ``goal`` from the worst place it may be in by then."""
     if observation.carried is None:
         return NO_MOVE
     there = JobSite(goal.market, goal.on_demand, goal.speed)
@@ -208,19 +207,23 @@ def _move_cost(observation: Observation, goal: Target) -> MoveCost:
 
 
 def _start_left_s(observation: Observation, job: DeadlineJob, holding: Holding) -> float:
-    """Returns seconds until a machine works: the whole overhead while it is unknown when it will run."""
+    """Returns seconds until a machine works."""
+    # Nobody knows when a pending machine will run, so it is assumed to need the whole overhead.
     if holding.started is None:
         return float(job.overhead_s)
     return max(observation.scaling.sigma_s - holding.age_s(observation.now), 0.0)
 
 
 def _reliable_cost(observation: Observation, seconds: float) -> float:
-    """Returns dollars for the reliable machines from now on, started billing steps counted whole."""
+    """Returns dollars for the reliable machines from now on, with started billing quanta in full."""
     rules, reliable = observation.rules, observation.reliable
     billed_s = math.ceil(seconds / rules.quantum_s) * rules.quantum_s
     return reliable.count * reliable.price * billed_s / HOUR_S
 
 
 def _round_up_price(price: float) -> float:
-    steps = math.ceil(math.log(price) / math.log1p(_PRICE_STEP) - 1e-9) if price > 0 else None
-    return 0.0 if steps is None else float(round((1 + _PRICE_STEP) ** steps, 9))
+    if price <= 0:
+        return 0.0
+    # A price that is on the scale already must not move up by a rounding error.
+    steps = math.ceil(math.log(price) / math.log1p(_PRICE_STEP) - 1e-9)
+    return float(round((1 + _PRICE_STEP) ** steps, 9))

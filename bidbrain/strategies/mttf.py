@@ -6,12 +6,12 @@
     M      mttf_s        mean time between failures
     1/M    failure_rate  failures per second
 
-Most lifetimes are censored, so their mean cannot be taken; time at risk over failures can,
+Most lifetimes are censored, so their mean is unknown. Time at risk per failure is known:
 
     M = E[min(T, h)] / beta
 
-and equals the mean exactly where failures come at a constant rate. Rates compare better than times: a market
-that was never seen to fail has rate 0. Knows no prices and no money.
+It equals the mean where failures come at a constant rate. Callers compare rates, not times: a market without
+any observed failure has rate 0, and needs no infinite time. Knows no prices and no money.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import HOUR_S, Instant, Seconds
 
 HORIZON_S: Final = 24 * HOUR_S
-"""Long enough to include the failures of a day's job; shorter histories say nothing."""
+"""A day: long enough to show the failures that a job of a day would meet."""
 
 
 def failure_rate(
@@ -36,26 +36,28 @@ def failure_rate(
     age_s: float = 0.0,
     horizon_s: float = HORIZON_S,
 ) -> float:
-    """Returns failures per second of a machine of that age whose bid is ``bid_delta`` above the price.
+    """Returns failures per second of a machine ``age_s`` old, with its bid ``bid_delta`` $/h above the price.
 
-    Infinite where nothing is known, like every pessimistic answer of ``evictions``.
+    Infinite in a market that ``evictions`` knows nothing of.
     """
     beta = evictions.eviction_probability(market, bid_delta, age_s, horizon_s)
     uptime_s = evictions.expected_uptime(market, bid_delta, age_s, horizon_s)
+    # Unknown markets, and evictions under way, have uptime 0.
     return beta / uptime_s if uptime_s > 0 else math.inf
 
 
 def typical_mttf_s(
     setting: MarketSetup, fitted: FittedMarkets, history: PriceHistory, now: Instant
 ) -> Seconds:
-    """Returns the median M over the markets of machines bid at their list price, by one hour's evictions.
+    """Returns the median M over all markets, of machines bid at their list price; a day at most.
 
-    At most a day. Markets above their list price now do not count; a day where there is no other.
+    Skips markets that cost more than their list price now. A day where that leaves none.
     """
     lasting = []
     for market, listed in zip(setting.markets, setting.on_demand.tolist(), strict=True):
         price = history.price(market, now)
         if price is not None and price <= listed:
+            # An hour's window needs less history than a day's: starts in all but the last hour count.
             lasting.append(mttf_s(fitted, market, listed - price, horizon_s=HOUR_S))
     return Seconds(min(statistics.median(lasting or [HORIZON_S]), HORIZON_S))
 
@@ -67,6 +69,6 @@ def mttf_s(
     age_s: float = 0.0,
     horizon_s: float = HORIZON_S,
 ) -> Seconds:
-    """Returns M, the inverse of ``failure_rate``: infinite without failures, 0 where nothing is known."""
+    """Returns M in seconds, the inverse of ``failure_rate``: infinite without failures, 0 if unknown."""
     rate = failure_rate(evictions, market, bid_delta, age_s, horizon_s)
     return Seconds(1 / rate if rate > 0 else math.inf)

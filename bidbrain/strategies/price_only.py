@@ -1,6 +1,6 @@
-"""Implements strategies that look only at current prices.
+"""Implements strategies that look only at current prices: on demand, standard bidding, failover.
 
-On-demand, standard bidding, failover between zones.
+All three request their whole footprint at once, and nothing more until all of it is gone.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class StandardBidding:
-    """Implements standard bidding (Harlap 4.5.2).
+    """Implements standard bidding (Harlap 4.5.2): the cheapest market, bid at its list price, until evicted.
 
-    The market with the lowest price per core, bid at its list price. It stays until it is evicted, then takes
-    the cheapest again. It does not ask markets above their list price; where all are, it waits.
+    The cheapest is the lowest price per core among markets at or below their list price. Where all are above,
+    it waits.
     """
 
     cores: float
-    """Requests as many instances as make up this number."""
+    """It requests as many machines as make up this number."""
     recovery: Recovery
     name: str
     uses_reliable: bool = False
@@ -88,9 +88,9 @@ class StandardBidding:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Bids as ``StandardBidding`` over all zones; rents on demand while every market is above its list price.
+    """Bids as ``StandardBidding``, and rents on demand while every market is above its list price.
 
-    It gives up on-demand machines at the end of an hour in which spot machines are available again.
+    It gives up on-demand machines at the end of an hour, once a market is below its list price again.
     """
 
     cores: float
@@ -110,7 +110,7 @@ class Failover:
         return held.live_count > 0
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Renews, unless it is on demand and a spot market is available."""
+        """Renews all but on-demand machines that a spot market can replace."""
         on_demand = np.take_along_axis(at.held.on_demand, place[:, None], axis=1)[:, 0]
         return ~(on_demand & _cheapest_market(setting, at)[1])
 
@@ -128,6 +128,7 @@ def _cheapest_market(setting: MarketSetup, at: DecisionBatch) -> tuple[Codes, Fl
 
     Only markets at or below their list price count.
     """
+    # A market that is not traded yet has price NaN, which is never fair.
     fair = at.open & (at.prices <= setting.on_demand)
     per_core = np.where(fair, at.prices / setting.cores, np.inf)
     return per_core.argmin(axis=1), per_core.min(axis=1) < np.inf
@@ -138,6 +139,6 @@ def _request_together(
 ) -> RequestBatch:
     """Requests ``cores`` of ``market`` (n,), within the limits on instances, where nothing is held."""
     count = np.minimum(np.ceil(cores / setting.cores).astype(np.int64), setting.limits.max_instances)[market]
-    # These strategies know all or nothing: what is left of a partly evicted footprint is not topped up.
+    # All or nothing: the papers' baselines do not top up a footprint that was partly evicted.
     wanted = (at.held.live_count == 0) & (market != NO_REQUEST) & (count > 0)
     return RequestBatch.one_each(np.where(wanted, market, NO_REQUEST), np.where(wanted, count, 0), bid)

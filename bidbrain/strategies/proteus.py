@@ -1,6 +1,6 @@
-"""Implements BidBrain as a strategy.
+"""Implements BidBrain as a strategy: requests whatever makes work cheapest (Harlap 4.3).
 
-Whatever makes work cheapest, with AgileML (Proteus) or with checkpoints.
+With AgileML it is Proteus; with checkpoints it is the paper's comparison of the same bids without AgileML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bidbrain.strategies.base import NO_REQUEST, RequestBatch
 from bidbrain.strategies.recovery import ELASTIC, Elastic, Recovery
 
 _AT_ONCE: Final = 2**18
-"""Requests scored together: as many as fit in a processor's cache, however many jobs there are."""
+"""Candidates scored together: as many as fit in a processor's cache, however many jobs there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,24 @@ class BidBrain:
     name: str = "proteus"
     recovery: Recovery = ELASTIC
     sizes: tuple[float, ...] = ()
-    """Cores that requests try to make up; if empty, every count within the limits, as a running job does."""
+    """Total cores to request, in each market as many machines as make them up.
+
+    If empty, requests try every count within the limits, as a running job does.
+    """
     uses_reliable: bool = True
-    """The reliable tier keeps what must not be lost: the model, or the checkpoints."""
+    """Reliable machines keep the model, or the checkpoints."""
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Chooses the request with the least E, where that is below E now."""
-        believed, counts = self._with_recovery_cost(setting), self._candidate_counts(setting)
-        weighed = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
+        """Chooses the request with the least E, where that is below E now (Harlap 4.3.2)."""
+        with_recovery, counts = self._with_recovery_cost(setting), self._candidate_counts(setting)
+        candidates = counts.shape[1] * len(setting.markets) * len(setting.limits.bid_deltas)
         # Scored in blocks: the arrays of all jobs at once would not fit in the processor's cache.
-        blocks = np.array_split(np.arange(len(at)), max(len(at) * weighed // _AT_ONCE, 1))
-        asked = [self._choose_block(believed, at.select(rows), counts) for rows in blocks]
+        blocks = np.array_split(np.arange(len(at)), max(len(at) * candidates // _AT_ONCE, 1))
+        requests = [self._choose_block(with_recovery, at.select(rows), counts) for rows in blocks]
         return RequestBatch.one_each(
-            np.concatenate([wanted.market for wanted in asked]),
-            np.concatenate([wanted.count for wanted in asked]),
-            np.concatenate([wanted.bid for wanted in asked]),
+            np.concatenate([block.market for block in requests]),
+            np.concatenate([block.count for block in requests]),
+            np.concatenate([block.bid for block in requests]),
         )
 
     def _choose_block(self, setting: MarketSetup, at: DecisionBatch, counts: Codes) -> RequestBatch:
@@ -57,12 +60,12 @@ class BidBrain:
         return RequestBatch.one_each(np.where(better, market, NO_REQUEST), np.where(better, wanted, 0), bid)
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
-        """Returns whether there is no room for more."""
+        """Returns, (n,), whether the limits leave no room for another machine."""
         most: Codes = request_room(setting, held).max(axis=1)
         return most < 1
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Renews where E with one more hour is below E without."""
+        """Renews where E with one more hour is below E without it."""
         return score_renewals(self._with_recovery_cost(setting), at, place).should_renew
 
     def decide(self, observation: Observation) -> Decision:
@@ -74,14 +77,16 @@ class BidBrain:
         return live.renew_or_terminate(observation, holding_id)
 
     def _with_recovery_cost(self, setting: MarketSetup) -> MarketSetup:
-        """Replaces lambda: with checkpoints an eviction costs more."""
+        """Returns ``setting`` with lambda set to the time that ``recovery`` loses per eviction."""
+        # AgileML's lambda is measured or configured already; checkpoints redo work on top.
         if isinstance(self.recovery, Elastic):
             return setting
         return replace(setting, scaling=replace(setting.scaling, lambda_s=self.recovery.lost_s))
 
     def _candidate_counts(self, setting: MarketSetup) -> Codes:
-        """Returns counts, (m or 1, c), increasing."""
+        """Returns counts to try, (m or 1, c), increasing."""
         if not self.sizes:
             return np.arange(1, setting.limits.max_per_allocation + 1)[None, :]
+        # At least one machine, where a single one has more cores than asked for.
         counts = np.array(self.sizes)[None, :] / setting.cores[:, None]
         return np.maximum(counts, 1).astype(np.int64)

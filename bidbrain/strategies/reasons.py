@@ -1,4 +1,4 @@
-"""Explains for people what the default decided and compared: arrays of one job to a ``Decision``."""
+"""Explains the default strategy's decisions for people: turns the arrays of one job into a ``Decision``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bidbrain.model import Action, Candidate, Decision, Observation
 from pricing_data.model.units import HOUR_S, Usd, UsdPerHour
 
 _SHOWN: Final = 50
-"""Markets that a decision keeps, the cheapest ones: enough to see why, while a ledger stays small."""
+"""Most markets to list in a decision, cheapest first: enough to explain it, few enough for the ledger."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Holds what the decision compared."""
+    """Holds the alternatives of one decision, over m markets and c counts."""
 
     now: FootprintCosts
     """(1,): the footprint as it stands."""
     counts: Codes
-    """(1, m, c)."""
+    """(1, m, c): machines to add."""
     grown: FootprintCosts
-    """(1, m, c): with that many more machines of each market."""
+    """(1, m, c): the footprint with ``counts`` more machines of each market."""
     fresh: MachineRates
-    """(1, m)."""
+    """(1, m): a new machine of each market."""
 
 
 def explain_hold(observation: Observation, compared: Comparison) -> Decision:
@@ -39,9 +39,9 @@ def explain_hold(observation: Observation, compared: Comparison) -> Decision:
         now = _core_hour(float(compared.now.cost_per_work[0]))
         why = f"A core-hour costs {now}, and none of {tried} purchases makes the rest of the work cheaper."
     elif observation.live_count >= observation.limits.max_instances:
-        why = "All machines that the job may have are there."
+        why = "The job holds as many machines as it may."
     else:
-        why = "No market sells a machine for less than on demand now."
+        why = "No market offers a spot machine at or below its on-demand price now."
     weighed = (replace(_as_it_is(compared), chosen=True), *_market_candidates(observation, compared))
     return replace(_plain_decision(observation, compared, Action.HOLD, why), weighed=weighed)
 
@@ -52,7 +52,7 @@ def explain_purchase(
     compared: Comparison,
     wanted: tuple[int, int, float, bool],
 ) -> Decision:
-    """Returns the decision to buy ``wanted``: market, count, bid and whether more follows at once."""
+    """Returns the decision to buy ``wanted``: (market code, count, bid, whether another request follows)."""
     code, count, bid, again = wanted
     market = single.setting.markets[code]
     price, losses = float(single.at.prices[0, code]), float(compared.fresh.losses[0, code])
@@ -64,9 +64,10 @@ def explain_purchase(
     instead = "" if math.isinf(now) else f" instead of {_core_hour(now)}"
     best = min((w.cost_per_work for w in weighed), default=None)
     what = f"{count} x {market} at ${price:.4f} an hour each, never more than ${bid:.4f}"
-    why = "in the place of dearer ones, which go when these run"
+    why = "to replace dearer machines, which are released once these run"
+    # An exchange happens on a full footprint, which leaves no candidate to grow by.
     if best is not None:
-        why = f"with all that are wanted there a core-hour costs {_core_hour(best)}{instead}"
+        why = f"with all machines wanted there, a core-hour costs {_core_hour(best)}{instead}"
     known = any(holding.market == market for holding in observation.footprint)
     why = f"{what}: {why}." + ("" if known else f" {_explain_risk(observation, losses)}")
     decision = _plain_decision(observation, compared, Action.ACQUIRE, why)
@@ -81,10 +82,10 @@ def explain_release(observation: Observation, compared: Comparison, place: int) 
     holding = observation.footprint[place]
     offer = observation.find_offer(holding.market)
     if not holding.on_demand and offer.price > offer.on_demand:
-        why = f"costs ${offer.price:.4f} an hour now, and ${offer.on_demand:.4f} on demand"
+        why = f"each costs ${offer.price:.4f} an hour now, and ${offer.on_demand:.4f} on demand"
     else:
-        why = f"costs ${offer.price / holding.cores:.4f} a core-hour, and cheaper ones run in its place"
-    why = f"{holding.counts_for} x {holding.market} go: one {why}."
+        why = f"each costs ${offer.price / holding.cores:.4f} a core-hour, and cheaper ones replace them"
+    why = f"Release {holding.counts_for} x {holding.market}: {why}."
     decision = _plain_decision(observation, compared, Action.TERMINATE, why)
     bid = None if holding.on_demand else holding.bid
     return replace(decision, holding=holding.id, market=holding.market, count=holding.counts_for, bid=bid)
@@ -96,7 +97,7 @@ def _plain_decision(observation: Observation, compared: Comparison, action: Acti
 
 
 def _as_it_is(compared: Comparison) -> Candidate:
-    """Returns the alternative of buying nothing more."""
+    """Returns the alternative of buying nothing."""
     now = compared.now
     return Candidate(
         action=Action.HOLD,
@@ -113,14 +114,16 @@ def _as_it_is(compared: Comparison) -> Candidate:
 
 
 def _market_candidates(observation: Observation, compared: Comparison) -> tuple[Candidate, ...]:
-    """Returns the best count for each market that is open to purchases; of very many, the cheapest."""
+    """Returns the best count for each open market: at most ``_SHOWN`` markets, the cheapest per work."""
     ratio = compared.grown.cost_per_work[0]
     best, found = ratio.argmin(axis=1), []
+    # Stable, so that a replay lists equally cheap markets in the same order.
     order = np.argsort(ratio.min(axis=1), kind="stable")[:_SHOWN]
     for code in order.tolist():
         nth = int(best[code])
         if not math.isfinite(ratio[code, nth]):
             continue
+        # Codes of offers come first in the batch (``ObservationBatch``), so they index the offers too.
         offer = observation.offers[code]
         found.append(
             Candidate(
@@ -133,21 +136,21 @@ def _market_candidates(observation: Observation, compared: Comparison) -> tuple[
                 expected_work=float(compared.grown.speed[0, code, nth]) * HOUR_S,
                 cost_per_work=float(ratio[code, nth]),
                 chosen=False,
-                why="an hour of the whole footprint with it, what is lost being replaced",
+                why="an hour of the whole footprint with it, lost machines replaced",
             )
         )
     return tuple(found)
 
 
 def _explain_risk(observation: Observation, losses: float) -> str:
-    """Explains how often such machines are lost, and what that costs."""
+    """Explains how often such machines are lost (``losses`` per second), and what a loss costs."""
     if losses * HOUR_S < 0.001:
-        return "Such machines are hardly ever lost."
+        return "Evictions are rare there: less than one in 1000 hours."
     hours = 1 / (losses * HOUR_S)
     stop_s = observation.scaling.lambda_s
     return (
-        f"They are lost about once in {hours:.0f} hours, which stops the others for {stop_s:.0f} s; no work "
-        "is lost with them."
+        f"They are evicted about once in {hours:.0f} hours; that pauses the others for {stop_s:.0f} s and "
+        "loses no work."
     )
 
 

@@ -1,10 +1,10 @@
-"""Describes how a training survives the loss of machines, as far as it costs a strategy.
+"""Describes how a training recovers from the loss of machines, as far as recovery costs time or work.
 
     delta   cost_s       time that one checkpoint takes
     M       mttf_s       mean time to failure of the footprint
     tau     interval_s   useful time between two checkpoints
 
-Knows no markets and no money: only how much of the machines' time becomes work.
+Knows no markets and no money.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pricing_data.model.units import Seconds
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Describes AgileML: reliable machines keep the model, so any other loss costs lambda and no work."""
+    """Marks AgileML: reliable machines keep the model, so any other loss costs lambda and no work."""
 
 
 ELASTIC: Final = Elastic()
@@ -32,9 +32,9 @@ class Checkpointing:
     """
 
     interval_s: Seconds
-    """Seconds at work: starts, pauses and restarts do not count, and after a loss it begins anew.
+    """Seconds at work between checkpoints. Starts, pauses and restarts do not count; a loss starts it anew.
 
-    It is time and not work, so machines twice as fast lose at most twice as much.
+    It is a time, so machines twice as fast lose at most twice as much work.
     """
     overhead: float
     """Share of the running time spent on checkpoints, in [0, 1)."""
@@ -56,7 +56,7 @@ class Checkpointing:
 
             tau = sqrt(2 delta M)
 
-        ``overhead`` is a measured share; without it, it is delta / (tau + delta).
+        ``overhead`` is the measured share of time; None computes it, as delta / (tau + delta).
         """
         interval_s = math.sqrt(2 * cost_s * mttf_s)
         share = cost_s / (interval_s + cost_s) if overhead is None else overhead
@@ -64,10 +64,8 @@ class Checkpointing:
 
     @property
     def lost_s(self) -> Seconds:
-        """Returns the expected time without progress per eviction.
-
-        It is the restart, and half an interval redone.
-        """
+        """Returns the expected seconds without progress per eviction."""
+        # Evictions fall evenly within an interval, so half of one is redone after the restart.
         return Seconds(self.restart_s + self.interval_s / 2)
 
 

@@ -1,10 +1,10 @@
 """Names the strategies that a running job can use.
 
-All of them rest on AgileML: no work is lost with an evicted machine, so none needs checkpoints.
+All of them rely on AgileML: an evicted machine takes no work with it, so none needs checkpoints.
 
-    LIVE              who buys machines
-    bind_to_deadline  the same within a deadline, with the policy that says when
-    NEED_DEADLINE     those that are nothing but such a policy
+    LIVE              strategies by name
+    bind_to_deadline  wraps one of them in the deadline policy that goes with its name
+    NEED_DEADLINE     names that stand for a deadline policy alone, and mean nothing without a deadline
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ DEFAULT: Final = "auto"
 NEED_DEADLINE: Final = ("uniform-progress", "greedy")
 
 _Maker: TypeAlias = Callable[[float], Strategy]
-"""Makes a strategy from the cores of the job's whole allowance."""
+"""Makes a strategy from the most cores that the job may hold."""
 
 
+# A function binds each name; a lambda in the comprehension below would see only the last one.
 def _failover_maker(name: str) -> _Maker:
     return lambda cores: Failover(cores, ELASTIC, name, uses_reliable=True)
 
@@ -50,5 +51,8 @@ _POLICIES: Final[Mapping[str, MakePolicy]] = {
 
 
 def bind_to_deadline(name: str, cores: float) -> DeadlineBound:
-    """Returns the strategy ``name`` within a deadline: at least cost, unless its name says otherwise."""
+    """Returns strategy ``name`` bound to a deadline.
+
+    The deadline policy minimises expected cost, unless ``name`` is itself a policy.
+    """
     return DeadlineBound(LIVE[name](cores), _POLICIES.get(name, cached_least_cost))

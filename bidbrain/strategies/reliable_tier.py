@@ -3,19 +3,19 @@
     r      list price of one, dollars per hour
     G, q   of a spot machine in its place: dollars per hour while it is up, losses per second
            (``steady_state_cost.py``)
-    C, V   of the largest footprint that the job would have now, the reliable machines on spot: dollars per
-           hour, core-seconds per second
-    T      seconds of work that can be lost: twice what a loss costs on average, as long as losses are rare
-    R      dollars that a loss costs beside work: the time until machines work again, in which there are none
-           to pay for but which counts as the job's time
+    C, V   of the largest footprint that the job would buy now, with the reliable machines on spot: dollars
+           per hour, core-seconds per second
+    T      seconds of work at risk: twice the mean loss, as long as losses are rare
+    R      dollars for the time until machines work again: none is paid for, but it counts as the job's time
     L      dollars that a loss costs: (C / q) ((e^(qT) - 1) / qT - 1) + R
 
-Work that is lost with probability q a second takes (e^(qT) - 1) / q until T seconds of it are kept (Daly,
-FGCS 22, 2006, equation 13, without its restart): half of T is lost with each loss where losses are rare, and
-much more where they are as frequent as checkpoints.
+With losses at rate q, T seconds of work take (e^(qT) - 1) / q seconds (Daly, FGCS 22, 2006, equation 13,
+without its restart). A loss costs half of T where losses are rare, and much more where they are as frequent
+as checkpoints.
 
-On spot they cost G + 3600 q L an hour, on demand r. The transient machines need no such choice: what they
-lose is in E, as the reliable ones keep the model. Does not choose for a job that keeps no checkpoints.
+A reliable machine costs G + 3600 q L dollars an hour on spot, and r on demand. Transient machines need no
+such choice: E accounts for their losses, because the reliable machines keep the model. A job without
+checkpoints keeps its reliable machines on demand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_FAILED_RESTARTS: Final = 5
 """After this many losses in a row without a newer checkpoint, the next reliable machines are on demand."""
 _RARE: Final = 1e-6
 _SURE: Final = 30.0
-"""Bounds of qT: below the first half of T is lost; above the second no checkpoint is ever reached."""
+"""Bounds of qT. At ``_RARE`` a loss costs half of T; at ``_SURE`` the job never reaches a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Restart:
     """Seconds from a request to a running machine."""
 
     def work_redone(self, speed: Floats) -> Floats:
-        """Returns core-seconds expected to be redone at ``speed``: half an interval, and a clock at risk."""
+        """Returns the core-seconds that a loss is expected to undo, at ``speed`` core-seconds per second."""
+        # Half an interval, half of the clock under way, and one finished clock that no checkpoint holds yet.
         clocks = self.clocks / 2 + 1.5 if self.clocks else 1.5
         work: Floats = clocks * self.core_seconds_per_clock + speed * self.seconds / 2
         return work
@@ -73,7 +74,7 @@ class TierPlacement:
     """L: dollars that one loss costs."""
     losses_per_hour: Floats
     waits: Flags
-    """Whether spot would be worth it but no market has a machine now: waiting costs nothing."""
+    """Whether to wait: spot would be worth it, but no market has a machine now."""
 
 
 def place_tier(
@@ -85,11 +86,12 @@ def place_tier(
 ) -> TierPlacement:
     """Chooses the placement of least expected cost as of now; ``fresh`` (n, m), ``largest`` (n,).
 
-    ``fair``: markets no dearer than on demand, (n, m), that are open, and that refused a moment ago.
+    ``fair``, (n, m) each: which markets at or below their list price are open, and which refused just now.
     """
     offered, closed = fair
     reliable, losses = setting.reliable, HOUR_S * fresh.losses
     loss = _cost_of_loss(setting, fresh, largest, restart)
+    # They are one allocation and are lost together, so each bears its part of L.
     every = fresh.paid + losses * loss / reliable.count
     worth = WORTHWHILE_SHARE * reliable.price
     per_hour = np.where(offered, every, np.inf)
@@ -111,7 +113,7 @@ def place_tier(
 def _cost_of_loss(
     setting: MarketSetup, fresh: MachineRates, largest: FootprintCosts, restart: Restart
 ) -> Floats:
-    """Returns L: (n, m)."""
+    """Returns L in dollars, (n, m)."""
     reliable = setting.reliable
     listed = reliable.count * reliable.price
     others = (largest.per_hour - listed)[:, None]

@@ -1,7 +1,8 @@
-"""Asks a batch strategy about one running job, and explains its answer as a ``Decision``."""
+"""Applies a batch strategy to one running job, and explains its answer as a ``Decision``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from pricing_data.model.units import UsdPerHour
 
 
 class BatchStrategy(Protocol):
-    """Names the batch half of a strategy."""
+    """Describes the batch half of a strategy (``Strategy`` has both)."""
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch: ...
 
@@ -24,44 +25,33 @@ class BatchStrategy(Protocol):
 
 
 def decide_one(strategy: BatchStrategy, observation: Observation, because: str) -> Decision:
-    """Decides by ``choose_requests`` for a batch of one; ``because`` says what the strategy always does."""
+    """Decides by ``choose_requests`` for a batch of one; ``because`` states the strategy's rule."""
     single = ObservationBatch.from_observation(observation)
     wanted = strategy.choose_requests(single.setting, single.at)
     if wanted.market[0] == NO_REQUEST:
-        return _plain_decision(observation, single, Action.HOLD, f"Nothing to ask for: {because}.")
+        return _plain_decision(observation, single, Action.HOLD, f"Nothing to request: {because}.")
     market, count, bid = single.setting.markets[wanted.market[0]], int(wanted.count[0]), float(wanted.bid[0])
-    terms = f"bid ${bid:.4f}" if np.isfinite(bid) else "on demand"
-    decision = _plain_decision(
-        observation, single, Action.ACQUIRE, f"{count} x {market}, {terms}: {because}."
-    )
-    return Decision(
-        at=decision.at,
-        action=decision.action,
-        cost_per_work_now=decision.cost_per_work_now,
-        why=decision.why,
-        weighed=(),
+    # Batches mark on-demand requests by an infinite bid, decisions by None.
+    on_demand = not np.isfinite(bid)
+    terms = "on demand" if on_demand else f"bid ${bid:.4f}"
+    return replace(
+        _plain_decision(observation, single, Action.ACQUIRE, f"{count} x {market}, {terms}: {because}."),
         considered=len(single.setting.markets),
         market=market,
         count=count,
-        bid=UsdPerHour(bid) if np.isfinite(bid) else None,
+        bid=None if on_demand else UsdPerHour(bid),
     )
 
 
 def renew_one(strategy: BatchStrategy, observation: Observation, holding_id: str, because: str) -> Decision:
-    """Decides by ``choose_renewals`` for a batch of one. Raises KeyError where there is no such holding."""
+    """Decides by ``choose_renewals`` for a batch of one. Raises KeyError for an unknown holding."""
     holding = observation.find_holding(holding_id)
     single = ObservationBatch.from_observation(observation)
-    stays = strategy.choose_renewals(
-        single.setting, single.at, np.array([observation.footprint.index(holding)])
-    )[0]
+    place = np.array([observation.footprint.index(holding)])
+    stays = strategy.choose_renewals(single.setting, single.at, place)[0]
     action = Action.RENEW if stays else Action.TERMINATE
-    decision = _plain_decision(observation, single, action, f"{holding.market}, {action}: {because}.")
-    return Decision(
-        at=decision.at,
-        action=action,
-        cost_per_work_now=decision.cost_per_work_now,
-        why=decision.why,
-        weighed=(),
+    return replace(
+        _plain_decision(observation, single, action, f"{holding.market}, {action}: {because}."),
         considered=2,
         holding=holding.id,
         market=holding.market,

@@ -1,7 +1,7 @@
 """Lists footprints that can keep a deadline: the job's maximum of machines, of each on-demand type.
 
-``deadline_inputs.py`` chooses one of them: what keeps a promise for least depends on the work and the time
-left.
+``deadline_inputs.py`` chooses one of them: which one keeps a deadline for least depends on the work and the
+time left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pricing_data.model.units import UsdPerHour
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Describes the footprint that a deadline is computed with."""
+    """Describes a footprint of one on-demand type, on which a deadline policy plans."""
 
     market: Market
     """Where its machines are rented on demand."""
@@ -31,14 +31,14 @@ class Target:
 
 
 def list_targets(observation: Observation) -> tuple[Target, ...]:
-    """Returns the maximum of machines in every market where the job may rent.
+    """Returns a footprint of ``max_instances`` for every kind of on-demand machine that the job may rent.
 
-    Raises ValueError if there is none. Among markets that are alike on demand (mostly zones) it takes the
-    first, or the one where machines are rented.
+    Markets of equal cores and list price (mostly zones of one region) are one kind; the market where machines
+    are rented now stands for it, else the first. Raises ValueError where the job may rent nowhere.
     """
     rentable = [offer for offer in observation.offers if offer.rentable]
     if not rentable:
-        raise ValueError("a deadline needs a market whose on-demand price is known")
+        raise ValueError("a deadline needs at least one market where on-demand machines may be rented")
     rented = {holding.market for holding in observation.footprint if holding.on_demand}
     # Rented markets sort first, so that of equal types the one in use is kept.
     offers = sorted(rentable, key=lambda o: (o.market not in rented, o.market))
@@ -52,9 +52,11 @@ def list_targets(observation: Observation) -> tuple[Target, ...]:
 
 
 def _build_target(observation: Observation, offer: Offer, below: float | None) -> Target:
-    """Builds a target. ``below``: dollars per core-hour of the cheapest spot market."""
+    """Builds a target. ``below``: dollars per core-hour of the cheapest spot market; None: there is none."""
+    # A deadline may only count on a speed that the type is sure to reach.
     count, cores = observation.limits.max_instances, min(offer.cores, offer.safe_cores)
     on_demand = UsdPerHour(count * offer.on_demand)
+    # The cheapest spot market may still cost more per core than this type on demand.
     spot = on_demand if below is None else UsdPerHour(min(count * cores * below, on_demand))
     speed = observation.scaling.speed([(count, cores)], observation.reliable)
     return Target(offer.market, count, cores, speed, on_demand, spot)

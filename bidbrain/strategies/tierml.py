@@ -1,12 +1,12 @@
 """Implements TierML's policy: run where machines fail least, and move before they do (CMU-PDL-16-102, 3.4).
 
-    rate    1 / MTTF, failures per second: ``mttf.py`` says how it is estimated
-    factor  how many times less often machines must fail elsewhere to be worth a move
+    rate    1 / MTTF, failures per second (``mttf.py``)
+    factor  a move needs machines that fail this many times less often
 
-It bids the on-demand price. A move requests machines of the better class; those held are not given up but
-work until their hour ends, because the hour is paid, and free if they are evicted within it. Where every
-class costs more than on demand it rents, until one does not. It does not weigh dollars against failures: in
-the auctions it was made for, what fails least is usually what is cheapest.
+It bids the on-demand price. A move requests machines of the better class. Those held work on until their hour
+ends: the hour is paid, and free if they are evicted within it. While every class costs more than on demand,
+it rents. It does not trade dollars against failures: in the auctions it was made for, the class that fails
+least is usually the cheapest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bidbrain.strategies.recovery import ELASTIC, Recovery
 from bidbrain.strategies.single_decision import decide_one, renew_one
 
 MOVE_FACTOR: Final = 2.0
-"""The paper says "significantly higher"; costs hardly depend on it (decision record 0011)."""
+"""The paper says "significantly higher"; costs hardly depend on the figure (decision record 0011)."""
 _PER_DOLLAR: Final = 1e-12
-"""Orders machines that were never seen to fail by their price, and does nothing else."""
+"""Failures per second that a dollar per core-hour adds: it orders machines of equal rate by price."""
 
 
 def worth_a_move(rate: Floats, elsewhere: Floats, factor: float) -> Flags:
@@ -38,17 +38,17 @@ def worth_a_move(rate: Floats, elsewhere: Floats, factor: float) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class TierML:
-    """Holds ``cores`` in one market at a time; in two while it moves."""
+    """Holds ``cores`` in one market at a time, and in two while it moves."""
 
     cores: float
     factor: float = MOVE_FACTOR
-    """If infinite, a running job never moves and chooses anew only after it lost its machines."""
+    """Infinite: a running job never moves, and chooses again only after it lost its machines."""
     recovery: Recovery = ELASTIC
     name: str = "tierml"
     uses_reliable: bool = True
 
     def choose_requests(self, setting: MarketSetup, at: DecisionBatch) -> RequestBatch:
-        """Requests machines where none are held; a better class where one fails significantly less often."""
+        """Requests machines for jobs that hold none, and a class that fails far less often for the others."""
         offered = _offered_rates(setting, at)
         best, least = offered.argmin(axis=1), offered.min(axis=1)
         fair = least < np.inf
@@ -68,12 +68,13 @@ class TierML:
         return RequestBatch.one_each(np.where(wanted, market, NO_REQUEST), np.where(wanted, count, 0), bid)
 
     def needs_nothing(self, setting: MarketSetup, held: FootprintBatch) -> Flags:
-        """Returns false for all: rates change while nothing else does."""
+        """Returns false for all: failure rates change even while a footprint stays the same."""
         return np.zeros(len(held.count), np.bool_)
 
     def choose_renewals(self, setting: MarketSetup, at: DecisionBatch, place: Codes) -> Flags:
-        """Renews, unless better machines are held beside it, or it is on demand while spot is available."""
+        """Renews, unless the job holds better machines too, or rents while a spot class is available."""
         rates = np.where(at.held.count > 0, _held_rates(setting, at), np.inf)
+        # On-demand machines never fail, but must not make TierML drop the spot machines it moves to.
         rates = np.where(at.held.on_demand, np.inf, rates)
         column = place[:, None]
         best = np.take_along_axis(rates, column, axis=1)[:, 0] <= rates.min(axis=1)
@@ -83,19 +84,20 @@ class TierML:
 
     def decide(self, observation: Observation) -> Decision:
         """See ``Strategy.decide``."""
-        return decide_one(self, observation, "run where machines fail least, on demand while spot is dearer")
+        return decide_one(self, observation, "run where machines fail least, on demand while spot costs more")
 
     def renew_or_terminate(self, observation: Observation, holding_id: str) -> Decision:
         """See ``Strategy.renew_or_terminate``."""
-        return renew_one(self, observation, holding_id, "kept unless machines that fail less often are held")
+        return renew_one(self, observation, holding_id, "kept unless the job holds machines that fail less")
 
 
 def _offered_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
-    """Returns failure rates (n, m) of machines bid at their on-demand price now.
+    """Returns failures per second (n, m) of new machines bid at their on-demand price.
 
-    Infinite where there is nothing to request.
+    Infinite where the market is closed or costs more than on demand.
     """
     fair = at.open & (at.prices <= setting.on_demand)
+    # A negative delta stands for "evicted already": its rate is not looked up in any history.
     delta = np.where(fair, setting.on_demand - at.prices, -1.0)
     market = np.broadcast_to(np.arange(len(setting.markets)), delta.shape)
     per_core = np.where(fair, at.prices, 0.0) / setting.cores
@@ -104,7 +106,7 @@ def _offered_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
 
 
 def _held_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
-    """Returns failure rates (n, a) of the machines held, at their age and bid; meaningless on demand."""
+    """Returns failures per second (n, a) of machines held, at their age and bid; meaningless on demand."""
     market, now = at.held.market, np.take_along_axis(at.prices, at.held.market, axis=1)
     delta = np.where(at.held.on_demand | (at.held.count == 0), 0.0, at.held.bid - now)
     per_core = np.nan_to_num(now) / setting.cores[market]
@@ -112,7 +114,7 @@ def _held_rates(setting: MarketSetup, at: DecisionBatch) -> Floats:
 
 
 def _failure_rates(at: DecisionBatch, market: Codes, delta: Floats, age_s: Floats) -> Floats:
-    """Returns beta / E[min(T, h)]; infinite where nothing is known, or an eviction is under way."""
+    """Returns beta / E[min(T, h)] per second; infinite if nothing is known or an eviction is under way."""
     survival, uptime_s = at.survivals.survival_and_uptime(
         market, delta, age_s, np.full(delta.shape, float(HORIZON_S))
     )

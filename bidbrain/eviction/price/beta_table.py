@@ -5,11 +5,10 @@
     M(s)             highest price in the window, less p_i; s is evicted within h when M(s) > delta
     b(s)             how many deltas lie below M(s): the start's bin
 
-Within step i the window only grows, so M and b never fall. Where b is the same for the first and the last
-start of a step, the whole step falls into that bin: two window maxima decide it, read off a sparse table of
-which one level is held at a time. In the few other steps M rises where t_j - h passes, and the pieces between
-are added up one by one. The measure of all bins gives beta for every delta: no sampling, no step left out.
-Steps are taken in blocks that fit a core's cache. Knows no bids and no machines.
+Within step i the window only moves forward past t_{i+1}, so M and b never fall along a step. Where b is the
+same for the first and the last start of a step, the whole step falls into that bin: two window maxima decide
+it. In the few other steps M rises where t_j - h passes, and each piece between two such moments has one bin.
+The measure of the bins gives beta for every delta, without sampling. Knows no bids and no machines.
 """
 
 from __future__ import annotations
@@ -26,25 +25,34 @@ from pricing_data.model.market import Series
 from pricing_data.model.units import Instant
 
 _BLOCK: Final = 1 << 15
-"""Steps in a block: its arrays take some hundred kilobytes each."""
+"""Steps in a block: its arrays, of some hundred kilobytes each, fit a core's cache."""
 
 
 def beta_table(
     series: Series, now: Instant, deltas: Sequence[float], horizon_s: int, watched_s: int | None = None
 ) -> Floats:
-    """Returns beta of ``horizon_s`` seconds for each of ``deltas``, which increase, none negative.
+    """Returns beta of ``horizon_s`` seconds for each of ``deltas``, shape (deltas,).
 
-    Shape (deltas,). Averages over the starts whose next ``watched_s`` seconds (at least the horizon, its
-    default) lie before ``now``; all ones where there is no such start. Equals ``PriceCrossing``, which
-    answers one delta at a time and more than beta. Raises ValueError for deltas that do not increase from 0,
-    and where starts were not watched for the whole horizon.
+    Averages over the starts whose next ``watched_s`` seconds lie before ``now``; 1 where there is none.
+    Equals ``PriceCrossing``, which answers one delta at a time, and more than beta.
+
+    Args:
+        series: prices of one market.
+        now: later rows are ignored.
+        deltas: bid deltas in dollars per hour, increasing, none negative.
+        horizon_s: seconds.
+        watched_s: seconds, at least the horizon; None: the horizon.
+
+    Raises ValueError where an argument breaks these conditions.
     """
     levels = np.asarray(deltas, np.float64)
     if not len(levels) or levels[0] < 0 or not bool(np.all(np.diff(levels) > 0)):
-        raise ValueError("deltas must increase, none negative, and be at least one")
+        raise ValueError("deltas must be at least one number, increasing, none negative")
     watched = horizon_s if watched_s is None else watched_s
     if not 0 < horizon_s <= watched:
-        raise ValueError(f"a horizon of {horizon_s} s needs starts watched at least as long, not {watched} s")
+        raise ValueError(
+            f"a horizon of {horizon_s} s needs starts watched for as long or longer, not {watched} s"
+        )
     # Starts after this moment were not watched for the whole horizon.
     until = int(now) - watched
     size = int(np.searchsorted(series.times, until, side="left"))
@@ -56,21 +64,23 @@ def beta_table(
     for begin in range(0, size, _BLOCK):
         block = _Block.cut_steps(series, begin, min(begin + _BLOCK, size), until, horizon_s)
         measure += block.measure_bins(levels)
+    # A start in bin b is evicted at the b lowest deltas, so delta d collects the bins above it.
     evicted = measure[::-1].cumsum()[::-1][1:]
     return np.asarray(evicted / float(until - int(series.times[0])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Holds n steps to start in, and whatever steps their windows reach."""
+    """Holds n steps to start in, and all steps that their windows reach, m >= n in all."""
 
     times: Indices
+    """(m,): instants; the steps to start in come first."""
     prices: Floats
-    """(m,), m >= n: the steps to start in come first."""
+    """(m,)."""
     borders: Indices
-    """(n + 1,): their begins, and the end of the last."""
+    """(n + 1,): begins of the steps to start in, and the end of the last."""
     reach: Indices
-    """(n + 1,): j at ``borders``, as a place in ``times``."""
+    """(n + 1,): j at ``borders``, as a position in ``times``."""
     horizon_s: int
 
     @classmethod
@@ -83,7 +93,7 @@ class _Block:
         return cls(times, series.prices[begin:last], borders, reach, horizon_s)
 
     def measure_bins(self, levels: Floats) -> Floats:
-        """Returns the measure of the starts in each bin, shape (levels + 1,)."""
+        """Returns seconds of starts in each bin, shape (levels + 1,)."""
         after = np.arange(1, len(self.borders))
         own = self.prices[: len(after)]
         low = _bin_rises(_window_maxima(self.prices, after, self.reach[:-1]) - own, levels)
@@ -96,11 +106,10 @@ class _Block:
         return whole + self._measure_pieces(mixed, low, levels) if len(mixed) else whole
 
     def _measure_pieces(self, mixed: Indices, low: Indices, levels: Floats) -> Floats:
-        """Returns the measure by bin of the starts in ``mixed`` steps.
+        """Returns seconds of starts by bin, of the ``mixed`` steps alone.
 
-        A later step that enters the window of a start cuts its step. Each step makes one piece from its
-        begin, and one from t_j - h for every j that enters. Bins never fall along a step, so their running
-        maximum over all pieces, steps set apart by more than a bin, is exact.
+        Each step is cut into pieces: one from its begin, and one from t_j - h for every step j that enters
+        the window.
         """
         size = self.reach[mixed + 1] - self.reach[mixed] + 1
         head = np.cumsum(size) - size
@@ -110,7 +119,8 @@ class _Block:
         bins = _bin_rises(self.prices[entered] - self.prices[step], levels)
         begins[head], bins[head] = self.borders[mixed], low[mixed]
         apart = np.repeat(np.arange(len(mixed)), size) * (len(levels) + 1)
-        # Offsets keep steps apart, so one running maximum serves all of them.
+        # Bins never fall along a step, so a running maximum gives them. Offsets larger than any bin keep the
+        # steps apart, so that one pass serves all.
         bins = np.maximum.accumulate(bins + apart) - apart
         ends = np.append(begins[1:], 0)
         ends[head + size - 1] = self.borders[mixed + 1]
@@ -118,7 +128,7 @@ class _Block:
 
 
 def _bin_rises(rises: Floats, levels: Floats) -> Indices:
-    """Returns how many levels each rise exceeds."""
+    """Returns how many of ``levels`` each rise exceeds."""
     return np.asarray(np.searchsorted(levels, rises, side="left"), np.int64)
 
 
@@ -127,11 +137,9 @@ def _sum_by_bin(bins: Indices, lengths: Floats, levels: Floats) -> Floats:
 
 
 def _window_maxima(prices: Floats, first: Indices, stop: Indices) -> Floats:
-    """Returns the highest of ``prices[first:stop]`` for each pair; minus infinity where it is empty.
-
-    A window of width w is covered by two of width 2^k <= w: level k of a sparse table, built upon the one
-    before.
-    """
+    """Returns the highest of ``prices[first:stop]`` for each pair; minus infinity where it is empty."""
+    # Two windows of 2^k <= w prices cover one of w: level k of a sparse table. One level is held at a time,
+    # because all of them would not fit the cache.
     found = np.full(len(first), -np.inf)
     _, exponents = np.frexp((stop - first).astype(np.float64))
     level, width = prices, 1

@@ -1,23 +1,23 @@
-"""Computes how certain a beta is: the interval around a share of starts that were evicted.
+"""Computes the interval of a beta, from the share of starts that were evicted.
 
     p     share of the starts that are evicted, weighted by time
     n     effective number of independent starts
     N     windows that fit into the starts without overlapping: closer starts see the same prices
     x_d   share of the starts of day d that are evicted
 
-Prices that jump, jump for hours: evicted starts come in clusters, and N overstates what is known. Days are
-taken as independent of each other instead, so that n is what makes the binomial variance of p equal to the
-observed variance of its daily parts:
+High prices last for hours, so evicted starts come in clusters, and N overstates the evidence. Treating days
+as independent, n is the number that makes the binomial variance of p equal to the observed variance of its
+daily parts:
 
     n = p (1 - p) / var(mean of x_d),  at least 1, at most N
 
-Where nothing or everything was evicted there is no variance to see, and n is the number of days.
+Where nothing or everything was evicted, there is no variance to observe, and n is the number of days.
 
-That interval is the past share's. What the coming week will be like is another question: auction markets
-behave differently from month to month, and a machine is bought for the days to come. Its interval is a
-prediction, from how much the share of one week strays from another's:
+That is the interval of the past share. The share of the coming week varies more: auction markets change from
+month to month, and a machine is bought for the days to come. Its prediction interval follows from the spread
+among past weeks:
 
-    y_w         arcsin sqrt of the share of week w, w = 1 .. m: its spread is much the same at any share
+    y_w         arcsin sqrt of the share of week w, w = 1 .. m: the spread of y is similar at any share
     s           standard deviation of the y_w, with a floor: no week is exactly like another
     interval    sin^2(arcsin sqrt p -+ t s sqrt(1 + 1/m)), t Student's 97.5 % quantile at m - 1 degrees
 
@@ -39,7 +39,7 @@ from bidbrain.eviction.price.first_passage import PriceSteps
 _DAY_S: Final = 86400.0
 _WEEK_S: Final = 7 * _DAY_S
 _STRAYS: Final = 0.02
-"""Weeks differ by at least this much, in the scale of y."""
+"""Least spread of weeks, in the scale of y."""
 _LEAST_WEEKS: Final = 2
 
 
@@ -51,13 +51,13 @@ class EvictedShare:
     low: float
     high: float
     effective: float
-    """n: how many independent starts the interval assumes the history to hold."""
+    """n: the number of independent starts that the interval rests on."""
 
 
 def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
-    """Returns beta of ``horizon_s`` for bids ``delta`` above the price.
+    """Returns beta of ``horizon_s`` seconds for bids ``delta`` $/h above the price, with its interval.
 
-    Averages over the starts watched for ``watched_s``. Without any start the interval is all of [0, 1].
+    Averages over the starts watched for ``watched_s`` seconds; without any, the interval is [0, 1].
     """
     total = steps.starts_s(watched_s)
     if total <= 0:
@@ -72,14 +72,15 @@ def evicted_share(steps: PriceSteps, delta: float, horizon_s: float, watched_s: 
 
 
 def predict_coming_week(steps: PriceSteps, delta: float, horizon_s: float, watched_s: float) -> EvictedShare:
-    """Returns ``evicted_share`` with the interval that should hold the share of the coming week's starts.
+    """Returns ``evicted_share`` with a 95 % prediction interval for the coming week's share.
 
-    On recorded auction markets it held the next week's share in 95 of 100 cases, where the interval of the
-    past share did in about a third. With less than two whole weeks the past counts as that many starts.
+    On recorded auction markets it contained the next week's share in 95 of 100 cases; the interval of the
+    past share did in about a third.
     """
     past = evicted_share(steps, delta, horizon_s, watched_s)
     total = steps.starts_s(watched_s)
     weeks = int(total // _WEEK_S)
+    # Too few weeks for a spread: the history counts as one independent start per week.
     if weeks < _LEAST_WEEKS:
         low, high = wilson_interval(past.value, min(past.effective, max(total / _WEEK_S, 0.0)))
         return EvictedShare(past.value, low, high, past.effective)
@@ -98,10 +99,10 @@ def _stabilize_variance(shares: Floats) -> Floats:
 
 
 def _student_quantile(degrees: int) -> float:
-    """Returns the 97.5 % quantile at that many degrees of freedom, one at least, to 1 %.
+    """Returns Student's 97.5 % quantile at ``degrees`` >= 1 degrees of freedom, to 1 %.
 
-    Closed forms at one (Cauchy's law) and two; from three on the expansion around the normal's (Abramowitz
-    and Stegun, 26.7.5), which at one would give 9.7 for 12.7.
+    Uses closed forms at one (Cauchy's law) and two, and from three on an expansion around the normal quantile
+    (Abramowitz and Stegun, 26.7.5), which would give 9.7 instead of 12.7 at one.
 
     >>> [round(_student_quantile(degrees), 2) for degrees in (1, 2, 3, 10, 100)]
     [12.71, 4.3, 3.16, 2.23, 1.98]
@@ -118,7 +119,7 @@ def _student_quantile(degrees: int) -> float:
 
 
 def wilson_interval(share: float, count: float) -> tuple[float, float]:
-    """Returns Wilson's interval of a share seen in ``count`` trials, which need not be whole.
+    """Returns Wilson's 95 % interval of a share observed in ``count`` trials, which need not be whole.
 
     >>> [round(end, 3) for end in wilson_interval(0.5, 100)]
     [0.404, 0.596]
@@ -130,27 +131,26 @@ def wilson_interval(share: float, count: float) -> tuple[float, float]:
 
 
 def _evicted_until(steps: PriceSteps, delta: float, horizon_s: float, edges: Floats) -> Floats:
-    """Returns the measure of the evicted starts before each of ``edges``, which increase.
-
-    Only starts before the last edge count.
-    """
+    """Returns seconds of evicted starts before each of ``edges``, which increase."""
     total = float(edges[-1])
     ends = np.minimum(steps.ends_s, total)
     first = np.minimum(np.maximum(steps.begins_s, steps.crossings_s(delta) - horizon_s), ends)
     first = np.maximum(first, np.minimum(steps.begins_s, total))
+    # The measure is linear between these knots: flat before each step's first evicted start, then rising.
     knots = np.ravel(np.column_stack([first, ends]))
     measured = np.ravel(np.column_stack([np.zeros(len(ends)), ends - first])).cumsum()
     return np.asarray(np.interp(edges, knots, measured, left=0.0))
 
 
 def _effective_starts(edges: Floats, evicted: Floats, total: float, value: float, window_s: float) -> float:
+    """Returns n, given the evicted measure before each day's edge."""
     windows, lengths = max(total / window_s, 1.0), np.diff(edges)
     if not 0.0 < value < 1.0:
         return min(float(len(lengths)), windows)
     days = len(lengths)
     if days < 2:
         return 1.0
-    # How far each day's evicted measure is from what the overall share would give it.
+    # Days differ in length only at the end, so deviations are measured in seconds, not in shares.
     strayed = np.diff(evicted) - value * lengths
     variance = float(np.sum(strayed**2)) * days / (days - 1) / total**2
     return min(max(value * (1 - value) / variance, 1.0), windows) if variance > 0 else windows

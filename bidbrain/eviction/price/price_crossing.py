@@ -1,15 +1,15 @@
-"""Estimates beta from recorded prices alone.
+"""Estimates beta from recorded prices: a machine is evicted when the price exceeds its bid (Harlap 4.3.1).
 
-A machine is evicted when the price exceeds its bid (Harlap 4.3.1). Only sound where the price clears by bid
-(AWS until November 2017); elsewhere evictions follow capacity, which prices do not show.
+This holds only where the price clears by bid (AWS until November 2017). Elsewhere evictions follow capacity,
+which prices do not show.
 
     s            a start instant: any moment whose window lies in the known history
     p(s)         the price it is granted at
     delta        its bid is p(s) + delta
     T(s)         time to eviction: from s to the first later step whose price exceeds the bid
 
-Exact and weighted by time over *all* starts, not sampled (``first_passage.py`` does the sums). A price holds
-until the next one recorded, gaps included.
+The average is exact, over all starts and weighted by time; nothing is sampled (``first_passage.py`` has the
+sums). A price holds until the next one recorded, gaps included.
 """
 
 from __future__ import annotations
@@ -32,30 +32,22 @@ _Question: TypeAlias = tuple[Market, float, float]
 
 @dataclass(frozen=True, slots=True)
 class PriceCrossing:
-    """Implements the papers' estimator.
-
-    Starts count only if ``window_s`` and the horizon both fit before now.
-
-    One set of starts for all horizons up to ``window_s`` makes beta grow with the horizon.
-    """
+    """Configures the papers' estimator."""
 
     window_s: int = HOUR_S
+    """A start counts if this many seconds, and the horizon, lie between it and now."""
     recorded: Mapping[Market, CrossingIndex] = field(default_factory=dict, repr=False, compare=False)
-    """Whole series that many histories are the begin of: saves a replay time, and changes no answer."""
+    """Indexes of whole series. Histories that begin like them share their work; no answer changes."""
 
     def fit(self, history: PriceHistory, now: Instant) -> FittedPriceCrossing:
-        """Learns from the rows of ``history`` with time <= ``now``.
-
-        Lazy: a market costs time when first needed.
-        """
+        """Learns from the rows of ``history`` up to ``now``; each market is evaluated on its first use."""
         return FittedPriceCrossing(self, history.as_of(now), now)
 
 
 @dataclass(frozen=True, slots=True)
 class FittedPriceCrossing:
-    """Gives the answers of ``PriceCrossing``, computed when first needed and cached.
-
-    ``age_s`` is ignored: a start says how long its price level had lasted, not how old a machine was.
+    """Gives the answers of ``PriceCrossing``, computed on demand and cached. Ignores ``age_s``: prices evict
+    old and new machines alike.
     """
 
     model: PriceCrossing
@@ -68,7 +60,7 @@ class FittedPriceCrossing:
     _chances: dict[tuple[Market, ...], ScalarAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
-        """Returns 1 - beta; 0 for a negative delta, and where no start is known."""
+        """Returns 1 - beta; 0 for a negative delta, or where no start is known."""
         return self._look_up(market, bid_delta, horizon_s)[0]
 
     def eviction_probability(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:
@@ -76,14 +68,14 @@ class FittedPriceCrossing:
         return 1.0 - self.survival(market, bid_delta, age_s, horizon_s)
 
     def expected_uptime(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Seconds:
-        """Returns the mean of min(T, ``horizon_s``) over the starts; 0 where survival is 0 by default."""
+        """Returns the mean of min(T, ``horizon_s``) over the starts; 0 for a negative delta or no starts."""
         return Seconds(self._look_up(market, bid_delta, horizon_s)[1])
 
     def median_time_to_eviction(self, market: Market, bid_delta: float, age_s: float) -> Seconds | None:
         """Returns the median of T over the starts that were watched long enough; 0 for a negative delta.
 
-        How long is enough is found by doubling: the shortest of 1, 2, 4 ... windows in which half of the
-        starts are evicted. None where the history shows no such window.
+        Long enough is the shortest of 1, 2, 4 ... windows in which half of the starts are evicted. None where
+        the history has no such window.
         """
         if bid_delta < 0:
             return Seconds(0.0)
@@ -108,7 +100,7 @@ class FittedPriceCrossing:
         )
 
     def beta(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> Beta:
-        """Returns ``Estimates.beta``; its interval is that of the coming week (``confidence.py``)."""
+        """Returns beta with the prediction interval of the coming week (``confidence.py``)."""
         evidence = self.evidence(market, horizon_s)
         if bid_delta < 0:
             return Beta(1.0, 1.0, 1.0, evidence)
@@ -142,7 +134,7 @@ class FittedPriceCrossing:
         )
 
     def _crossing_index(self, market: Market) -> CrossingIndex:
-        """Returns the index of the whole series, where there is one that begins with what is known here."""
+        """Returns the recorded index if it begins with what is known here, else a new one."""
         if market not in self._found:
             steps, whole = self._steps_of(market), self.model.recorded.get(market)
             at_hand = whole is not None and whole.begins_with(steps)
@@ -150,7 +142,7 @@ class FittedPriceCrossing:
         return self._found[market]
 
     def _watched_s(self, horizon_s: float) -> float:
-        # The same starts for all horizons up to the window make beta grow with the horizon.
+        # One set of starts for all horizons up to the window: so beta never falls with the horizon.
         return max(horizon_s, self.model.window_s)
 
     def _passages_for(self, market: Market, bid_delta: float) -> Passages:

@@ -1,9 +1,9 @@
-"""Builds sparse tables of maxima: they find where a series first exceeds a level, for many places at once.
+"""Builds sparse tables of maxima, and finds where a series first exceeds a level from many places at once.
 
     M_k[i]    the highest of the 2**k values from i on
 
-The first value above a level is found by leaps: the largest that meets nothing higher, then half as far, down
-to a single place (Bender and Farach-Colton, LATIN 2000). Knows no prices and no times.
+Tables follow Bender and Farach-Colton (LATIN 2000). A search leaps 2**k places at a time while nothing in
+between is higher, for k falling to 0. Knows no prices and no times.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from bidbrain.arrays import Floats, Indices
 
 
 def sparse_table(values: Floats, longest: int) -> list[Floats]:
-    """Returns M_0, M_1 ... for windows of up to ``longest`` values, each of the shape of ``values`` (n,).
-
-    Windows that reach past the end are cut there.
-    """
+    """Returns M_0, M_1 ... for windows of up to ``longest`` values, each (n,); windows are cut at the end."""
     levels = [values]
     widen_table(levels, longest)
     return levels
@@ -30,17 +27,16 @@ def widen_table(levels: list[Floats], longest: int) -> None:
     width = 1 << (len(levels) - 1)
     while width < longest:
         wider = levels[-1].copy()
-        # The last width entries keep their shorter windows: those are cut at the end of the series.
+        # The last ``width`` entries keep the shorter window, which the end of the series cuts anyway.
         np.maximum(wider[:-width], levels[-1][width:], out=wider[:-width])
         levels.append(wider)
         width *= 2
 
 
 def first_above(table: Sequence[Floats], ahead: Indices, levels: Floats, powers: int) -> Indices:
-    """Returns the first place from ``ahead`` (k,) on with a value above ``levels`` (k,).
+    """Returns the first place from ``ahead`` (k,) on with a value above ``levels`` (k,); the last if none.
 
-    The last one if none is. Exact where that is less than 2**``powers`` places ahead; else some place at
-    least as far.
+    Exact for places less than 2**``powers`` ahead. Beyond that it returns some place at least as far.
     """
     last = len(table[0]) - 1
     # From the largest leap down: each is taken only if it passes nothing above the level.

@@ -67,7 +67,7 @@ def test_it_asks_for_others_first_and_lets_the_dearer_go_once_these_run() -> Non
     full = make_observation(old_holding("one", 0.09), old_holding("two", 0.09), offers=offers)
     asked = AUTO.decide(full)
     assert (asked.action, asked.market, asked.count) == (Action.ACQUIRE, DOUBLE, 4)
-    assert "in the place of dearer ones" in asked.why
+    assert "to replace dearer machines" in asked.why
     booting = replace(holding("new", DOUBLE, price=0.05), started=None)
     waiting = make_observation(
         old_holding("one", 0.09),
