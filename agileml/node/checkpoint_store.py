@@ -1,11 +1,11 @@
-"""Keeps checkpoints in any place fsspec can reach, whatever they are of; a half-written one is never used.
+"""Keeps checkpoints of any kind wherever fsspec can write, and never returns a half-written one.
 
-    ROOT/NAME/...               the files of one checkpoint; names sort as checkpoints do, the newest last
-    ROOT/NAME/manifest.json     written last: without it the folder counts for nothing
+    ROOT/NAME/...               the files of one checkpoint; names sort by age, the newest last
+    ROOT/NAME/manifest.json     written last: without it the folder is no checkpoint
 
-No rename is needed, which object stores lack: a folder without a manifest is what a writer that was cut off
-has left, and a manifest that was cut off is no JSON. A checkpoint is removed manifest first. What a manifest
-says is the business of those who write it.
+Object stores cannot rename, so the manifest makes a checkpoint appear at once. A writer that is cut off
+leaves a folder without a manifest, or with one that is no JSON. A checkpoint is removed manifest first. The
+content of a manifest is up to its writer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, BinaryIO, Final
 _MANIFEST: Final = "manifest.json"
 _BLOCK: Final = 1 << 20
 _WITHOUT_FOLDERS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
-"""What fsspec calls object stores."""
+"""fsspec's protocols of object stores."""
 _LOCAL: Final = "file"
-"""What fsspec calls the file system of this computer."""
+"""fsspec's protocol of this computer's file system."""
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be read or written where it should be.
+    """A checkpoint cannot be read or written.
 
     The message says where, what was tried, and what the store answered or what to do.
     """
@@ -36,8 +36,8 @@ class ManifestStore:
     """A folder of checkpoints. ``location``: a local path, or any URL that fsspec understands."""
 
     def __init__(self, location: str) -> None:
-        """Raises CheckpointError where nobody knows the kind of URL."""
-        from fsspec.core import url_to_fs  # late: few processes come here
+        """Raises CheckpointError for an unknown kind of URL."""
+        from fsspec.core import url_to_fs  # late, as few processes open a store
 
         self.location = location
         with self.wrap_errors("opened"):
@@ -51,32 +51,34 @@ class ManifestStore:
         return _LOCAL in self._kinds
 
     def path(self, *parts: str) -> str:
-        """Returns a path below the root, as its file system has it."""
+        """Returns a path below the root, in the notation of its file system."""
         return "/".join((self.root, *parts))
 
     def check_writable(self) -> None:
-        """Raises CheckpointError unless files can be written, read and removed there. Leaves nothing."""
+        """Raises CheckpointError unless files can be written, read and removed there."""
         with self.wrap_errors("written to"):
             probe = f"{self._first_existing()}/probe-{secrets.token_hex(4)}"
             self.files.pipe_file(probe, b"spotctl")
             found = self.files.cat_file(probe)
             self.files.rm_file(probe)
         if found != b"spotctl":
-            raise CheckpointError(f"{self.location}: what was written there reads back as something else")
+            raise CheckpointError(f"{self.location}: a test file reads back with another content")
 
     # ---- checkpoints ------------------------------------------------------------------------
 
     def list_names(self) -> list[str]:
-        """Returns all there is, whole or not, the newest first. Raises CheckpointError."""
+        """Returns the names of all checkpoints, complete or not, the newest first. Raises CheckpointError."""
         with self.wrap_errors("listed"):
-            self.files.invalidate_cache()  # others write here too
+            self.files.invalidate_cache()  # other processes write here as well
             if not self.files.exists(self.root):
                 return []
-            entries = self.files.ls(self.root, detail=False)
-        return sorted((PurePosixPath(str(entry)).name for entry in entries), reverse=True)
+            entries = self.files.ls(self.root, detail=True)
+        # A file beside the folders is no checkpoint, and none of ours to remove.
+        folders = [str(entry["name"]) for entry in entries if entry["type"] != "file"]
+        return sorted((PurePosixPath(folder).name for folder in folders), reverse=True)
 
     def read_manifest(self, name: str) -> Any:
-        """Returns what a manifest says; None where there is none, or it was not written to its end."""
+        """Returns the content of a manifest; None if it is missing or incomplete. Raises CheckpointError."""
         with self.wrap_errors(f"asked for {name}"):
             try:
                 text = self.files.cat_file(self.path(name, _MANIFEST))
@@ -85,18 +87,19 @@ class ManifestStore:
         return parse_json(text)
 
     def seal(self, name: str, manifest: Mapping[str, Any]) -> None:
-        """Makes the folder ``name`` a checkpoint, all at once. Raises CheckpointError."""
+        """Makes the folder ``name`` a checkpoint, by writing its manifest. Raises CheckpointError."""
         with self.wrap_errors(f"given {name}"):
             self.make_folder(self.path(name))
             self.files.pipe_file(self.path(name, _MANIFEST), json.dumps(manifest).encode())
 
     def manifest_location(self, name: str) -> str:
-        """Returns where a manifest is, as the reader of a report would look for it."""
+        """Returns the location of a manifest, for reports."""
         return f"{self.location.rstrip('/')}/{name}/{_MANIFEST}"
 
     def remove(self, name: str) -> None:
-        """Removes a checkpoint, or what there is of one. Raises CheckpointError."""
+        """Removes a checkpoint, or the remains of one. Raises CheckpointError."""
         with self.wrap_errors(f"rid of {name}"):
+            # The manifest first: a removal that is cut off leaves no checkpoint that lacks files.
             with suppress(FileNotFoundError):
                 self.files.rm_file(self.path(name, _MANIFEST))
             with suppress(FileNotFoundError):
@@ -106,16 +109,14 @@ class ManifestStore:
 
     @contextmanager
     def open_for_writing(self, name: str, file: str) -> Iterator[BinaryIO]:
-        """Opens a file of the checkpoint ``name``. Raises what the block or the file system raises.
-
-        An incomplete file is removed: else a later attempt would have no room on a full disk.
-        """
+        """Opens a file of the checkpoint ``name``. Raises what the block or the file system raises."""
         self.make_folder(self.path(name))
         place = self.path(name, file)
         try:
             with self.files.open(place, "wb") as out:
                 yield out
         except BaseException:
+            # On a full disk an incomplete file would take the room of the next attempt.
             with suppress(Exception):
                 self.files.rm_file(place)
             raise
@@ -124,45 +125,44 @@ class ManifestStore:
         opened: BinaryIO = self.files.open(self.path(name, file), "rb")
         return opened
 
-    def upload(self, source: Path, name: str, file: str, goes_on: Callable[[], None]) -> None:
-        """Copies a file into the checkpoint ``name``; calls ``goes_on`` as it gets further."""
+    def upload(self, source: Path, name: str, file: str, note_progress: Callable[[], None]) -> None:
+        """Copies a file into the checkpoint ``name``, and calls ``note_progress`` at each step."""
         target = self.path(name, file)
         self.make_folder(str(PurePosixPath(target).parent))
-        goes_on()
+        note_progress()
         if self.is_local:
-            _copy_file(source, Path(target), goes_on)
+            _copy_file(source, Path(target), note_progress)
         else:
-            self.files.put_file(str(source), target, callback=_progress_callback(goes_on))
+            self.files.put_file(str(source), target, callback=_progress_callback(note_progress))
 
-    def download(self, name: str, file: str, target: Path, goes_on: Callable[[], None]) -> None:
-        """Copies a file out of the checkpoint ``name``; calls ``goes_on`` as it gets further."""
+    def download(self, name: str, file: str, target: Path, note_progress: Callable[[], None]) -> None:
+        """Copies a file out of the checkpoint ``name``, and calls ``note_progress`` at each step."""
         source = self.path(name, file)
-        goes_on()
+        note_progress()
         if self.is_local:
-            _copy_file(Path(source), target, goes_on)
+            _copy_file(Path(source), target, note_progress)
         else:
-            self.files.get_file(source, str(target), callback=_progress_callback(goes_on))
+            self.files.get_file(source, str(target), callback=_progress_callback(note_progress))
 
     def make_folder(self, path: str) -> None:
-        """Makes a folder, but not in object stores: there that would make the bucket, which is not ours to
-        make.
-        """
+        """Makes a folder, except in object stores."""
+        # Object stores have no folders, and fsspec would make the bucket instead.
         if not _WITHOUT_FOLDERS & self._kinds:
             self.files.makedirs(path, exist_ok=True)
 
     @contextmanager
     def wrap_errors(self, what: str) -> Iterator[None]:
-        """Turns whatever a file system raises (each has errors of its own) into a CheckpointError."""
+        """Turns whatever a file system raises into a CheckpointError: "... could not be" ``what``."""
         try:
             yield
         except CheckpointError:
             raise
-        except Exception as error:
+        except Exception as error:  # each of fsspec's file systems has its own types of errors
             reason = f"{type(error).__name__}: {error}"
             raise CheckpointError(f"{self.location} could not be {what}: {reason}") from error
 
     def _first_existing(self) -> str:
-        """Returns the root or, before it is made, the first folder above it that exists."""
+        """Returns the root if it exists, otherwise the nearest folder above it that does."""
         found = self.root
         if not _WITHOUT_FOLDERS & self._kinds:
             while not self.files.exists(found) and "/" in found.rstrip("/"):
@@ -171,24 +171,22 @@ class ManifestStore:
 
 
 def parse_json(text: bytes) -> Any:
-    """Returns the value of a JSON file; None where it was not written to its end."""
+    """Returns the value of a JSON file; None if the file is incomplete."""
     try:
         return json.loads(text)
     except ValueError:
         return None
 
 
-def _copy_file(source: Path, target: Path, goes_on: Callable[[], None]) -> None:
+def _copy_file(source: Path, target: Path, note_progress: Callable[[], None]) -> None:
     with source.open("rb") as read, target.open("wb") as written:
         while block := read.read(_BLOCK):
             written.write(block)
-            goes_on()
+            note_progress()
 
 
-def _progress_callback(goes_on: Callable[[], None]) -> Any:
-    """Returns the callback by which fsspec's file systems that are not local report
-    that a copy gets further.
-    """
+def _progress_callback(note_progress: Callable[[], None]) -> Any:
+    """Returns a callback by which fsspec's remote file systems report progress."""
     from fsspec.callbacks import Callback
 
-    return Callback(hooks={"goes on": lambda *_, **__: goes_on()})
+    return Callback(hooks={"goes on": lambda *_, **__: note_progress()})

@@ -21,7 +21,7 @@ import ray.util
 
 from agileml.controller.process import ControllerProcess
 from agileml.job_bundle import JobBundle
-from agileml.node.agent.environment import machine_environment
+from agileml.node.agent.process_tree import machine_environment
 from agileml.ray.cleanup import remove_afterwards
 from agileml.role_agent import RoleAgent
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from agileml.api import ApplicationError, HasReference, calling_application
 from agileml.job import JobFolder
-from agileml.node.agent.environment import machine_environment
+from agileml.node.agent.process_tree import machine_environment
 from spotctl.report.final import Score, Unscored
 from spotctl.timesource import stopwatch
 

@@ -120,7 +120,7 @@ def test_a_program_that_fails_is_tried_again_and_then_its_last_words_are_told(tm
         assert (final["state"], final["exit_code"], final["model"]) == ("failed", 1, None)
         assert (
             final["why"]
-            == "the program failed 2 times, at last with status 3; its last words:\nno such thing"
+            == "the program failed 2 times, at last with status 3; its last output:\nno such thing"
         )
         job.check_nothing_left()
 

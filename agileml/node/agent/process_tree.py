@@ -1,7 +1,7 @@
-"""Finds every process of a machine, also those that left its process group, by a mark in their environment.
+"""Makes the environment of a machine's processes, and finds every process by a mark in its environment.
 
-A program that a machine runs may start sessions and daemons of its own; what they inherit, unless they go out
-of their way, is the environment. Linux only: elsewhere nothing is found, and ``is_supported`` says so.
+A program may start sessions and daemons that leave its process group. They still inherit the environment,
+unless they clear it. Linux only: elsewhere nothing is found, and ``is_supported`` returns False.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "AGILEML_MACHINE"
-"""Holds the machine's folder, in every process of it."""
+"""Holds the machine's folder, in the environment of every process of it."""
+_THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""These limit the threads of numerical libraries, which otherwise start one per core of the computer."""
+_ROOT: Final = str(Path(__file__).resolve().parents[3])
+"""The folder of the package agileml."""
+
+
+def machine_environment(threads: int = 1) -> dict[str, str]:
+    """Returns our environment, with ``threads`` per process and this very package on the Python path."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = _ROOT if not inherited else f"{_ROOT}{os.pathsep}{inherited}"
+    return {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
 
 
 def is_supported() -> bool:
-    """Whether this system can tell what environment a process was started with."""
+    """Returns whether this system shows the environment of processes."""
     return Path("/proc/self/environ").exists() and hasattr(os, "pidfd_open")
 
 
-def mark_environment(value: str, variable: str = VARIABLE) -> dict[str, str]:
-    """Returns the mark, for the environment of whatever shall be found again."""
-    return {variable: value}
-
-
 def signal_all(number: signal.Signals, value: str, variable: str = VARIABLE) -> int:
-    """Sends ``number`` to every process that carries the mark, and returns how many there were.
-
-    A process that ended meanwhile is never mistaken for another one that got its id.
-    """
+    """Sends ``number`` to every process with ``variable=value``, except this one. Returns their number."""
     count = 0
     for process, handle in _find_marked(f"{variable}={value}".encode()):
         if process != os.getpid():
@@ -38,30 +41,30 @@ def signal_all(number: signal.Signals, value: str, variable: str = VARIABLE) -> 
                 signal.pidfd_send_signal(handle, number)
                 count += 1
             except ProcessLookupError:
-                pass  # it ended this very moment, which is as good
+                pass  # it has ended since
     return count
 
 
 def any_left(value: str, variable: str = VARIABLE) -> bool:
-    """Whether any process carries the mark."""
+    """Returns whether any process except this one has ``variable=value``."""
     return any(process != os.getpid() for process, _ in _find_marked(f"{variable}={value}".encode()))
 
 
 def _find_marked(wanted: bytes) -> Iterator[tuple[int, int]]:
-    """Yields (id, handle) of each process with the mark. The handle is open during its turn, and was opened
-    before the mark was read.
-    """
+    """Yields (id, handle) of each process with the mark. It closes the handle afterwards."""
     if not is_supported():
         return
     for place in Path("/proc").glob("[0-9]*"):
+        # The handle is opened before the environment is read. If the process ends in between and another gets
+        # its id, the handle still means the first, and no stranger receives a signal.
         try:
             handle = os.pidfd_open(int(place.name))
         except OSError:
-            continue  # it ended meanwhile, or this system gives no handles
+            continue  # it has ended since, or this system gives no handles
         try:
             if wanted in (place / "environ").read_bytes().split(b"\0"):
                 yield int(place.name), handle
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or belongs to somebody else and so is none of ours
+            continue  # it has ended since, or belongs to another user and so is none of ours
         finally:
             os.close(handle)

@@ -1,4 +1,4 @@
-"""Does one thing at a time beside a loop that must not wait: copying files to and from a store."""
+"""Runs a long copy beside a loop that must not wait, and measures whether it makes progress."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from agileml.node.liveness import SilenceTimer
 
 T = TypeVar("T")
 NoteProgress: TypeAlias = Callable[[], None]
-"""Work calls this when it has got further; raises Abandoned where nobody waits for the work any more."""
+"""Work calls this after each step. Raises Abandoned if the work has been abandoned."""
 _LONGEST_TURN_S: Final = 2.0
-"""The longest turn of the loop beside. More time between two turns means that this process was stopped."""
+"""The longest turn of the loop. More time between two turns means that this process was stopped."""
 _TASK: Final = "the task"
 
 
 class Abandoned(BaseException):
-    """Nobody waits for this work any more, and nothing is to come of it.
+    """The work has been abandoned, and must have no further effect.
 
-    No error, so that it passes through code that handles errors.
+    Not an Exception, so that it passes through code that handles errors.
     """
 
 
 class BackgroundTask(Generic[T]):
     """Runs ``work`` in a thread of its own, which does not keep the process alive.
 
-    ``steps``: how many times it reported that it has got further.
+    ``steps``: the number of times that it reported progress.
     """
 
     def __init__(self, work: Callable[[NoteProgress], T]) -> None:
@@ -44,13 +44,13 @@ class BackgroundTask(Generic[T]):
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """Returns what the work returned; raises what it raised. Only once it is done."""
+        """Returns the work's result, or raises its error. Call it only once the work is done."""
         if self._error is not None:
             raise self._error
         return self._result[0]
 
     def abandon(self) -> None:
-        """Ends the task when it next gets further, if ever: no thread can be ended from outside."""
+        """Ends the work at its next report of progress, if ever: a thread cannot be ended from outside."""
         self._abandoned = True
 
     def _note_progress(self) -> None:
@@ -66,11 +66,7 @@ class BackgroundTask(Generic[T]):
 
 
 class StallTimer:
-    """Measures how long the task in hand has made no progress, in time in which this process ran (decision
-    24).
-
-    ``clock``: seconds that only ever grow.
-    """
+    """Measures how long a task has made no progress, in seconds in which this process ran (decision 24)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,9 +74,7 @@ class StallTimer:
         self._seen: tuple[BackgroundTask[Any], int] | None = None
 
     def silent_s(self, task: BackgroundTask[Any] | None) -> float:
-        """Returns seconds without progress. Call it at every turn of the loop; None where there is nothing in
-        hand.
-        """
+        """Returns the seconds without progress. Call it at every turn of the loop, without a task as well."""
         self._silence.wake_up(self._clock())
         seen = None if task is None else (task, task.steps)
         if seen != self._seen:

@@ -1,8 +1,8 @@
-"""Tells which entries of a program's checkpoint folder are complete: those that are called ``step-N``.
+"""Finds the complete checkpoints in a program's checkpoint folder: the entries called ``step-N``.
 
 A program writes a checkpoint under any other name in the same folder and then renames it. Renaming is atomic,
-so an entry with such a name was finished. N is the number of steps that are in it. Everything else in the
-folder is the program's own business: it is never stored.
+so an entry with such a name is finished. N is the number of steps in it. Other entries are the program's own,
+and are never stored.
 """
 
 from __future__ import annotations
@@ -12,30 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_WHOLE: Final = re.compile(r"step-(\d{1,15})")
-"""A folder or a file. No suffix is allowed: half the world writes into ``step-120.tmp`` first."""
+STEP_DIGITS: Final = 15
+"""The most digits of a step. Names in the store are padded to this length, so that they sort by step."""
+# No suffix is allowed: many programs write into ``step-120.tmp`` first.
+_COMPLETE: Final = re.compile(rf"step-(\d{{1,{STEP_DIGITS}}})")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint on this machine's disk."""
+    """A complete checkpoint on this machine's disk: a folder or a file."""
 
     step: int
     path: Path
 
 
 def parse_step(name: str) -> int | None:
-    """Returns the step of a complete checkpoint of that name; None where the name is none.
+    """Returns the step in the name of a complete checkpoint; None for any other name.
 
     >>> parse_step("step-000120"), parse_step("step-120.tmp"), parse_step("latest")
     (120, None, None)
     """
-    found = _WHOLE.fullmatch(name)
+    found = _COMPLETE.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Returns the complete checkpoint with the most steps; None where there is none."""
+    """Returns the complete checkpoint with the most steps; None if there is none."""
     found = [
         Checkpoint(step, entry)
         for entry in sorted(folder.iterdir())

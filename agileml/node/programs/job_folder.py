@@ -1,11 +1,11 @@
-"""Lays out the folder of a command job on the computer that runs it.
+"""Lays out the folder of a command job on the computer that runs its supervisor.
 
-    program.json            what the machines are told of the program
-    journal.jsonl           what the supervisor was told, in order
-    machines/, sockets      and what else every job has (``agileml.node.run_folder``)
-    disks/NAME/             what is lost with a machine of this computer: its files and checkpoints
+    program.json            the description of the program, for the machines
+    journal.jsonl           the supervisor's events, in order
+    machines/, sockets      and the other parts of every job's folder (``agileml.node.run_folder``)
+    disks/NAME/             the disk of a machine of this computer: its files and checkpoints
 
-Machines elsewhere have the last two on disks of their own: nothing here is shared with them.
+Machines elsewhere have the last two on disks of their own: they share nothing here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class ProgramFolder(RunFolder):
 
     @classmethod
     def prepare(cls, path: Path, description: ProgramDescription, address: str = "") -> ProgramFolder:
-        """Writes what the job needs. What an attempt that was killed has left is replaced.
+        """Makes the folder, and returns it.
 
-        ``address``: of this computer, where machines elsewhere reach it; empty where all are on this one.
-        Raises OSError where temporary names are too long for sockets.
+        ``address``: where machines elsewhere reach this computer; empty if all machines are on this one.
+        Raises OSError if the path of temporary files is too long for sockets.
         """
         folder = cls(path.resolve())
         for needed in (folder.path / "machines", folder.path / "disks"):
             needed.mkdir(parents=True, exist_ok=True)
+        # An earlier call that was killed may have left sockets and keys.
         folder.drop_sockets()
         folder.keys_file.unlink(missing_ok=True)
         if address:
@@ -41,13 +42,13 @@ class ProgramFolder(RunFolder):
             folder.write_coordinator_endpoint(any_port(address))
         else:
             folder.make_sockets()
-        # Last: this file says that the folder is prepared.
+        # Last: ``is_prepared`` looks for this file.
         write_whole(folder._description_file, msgspec.json.encode(description).decode())
         return folder
 
     @property
     def is_prepared(self) -> bool:
-        """Whether ``prepare`` got to its end; the process that called it may have been killed before."""
+        """Whether a call of ``prepare`` has completed."""
         return self._description_file.exists()
 
     def read_description(self) -> ProgramDescription:

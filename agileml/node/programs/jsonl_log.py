@@ -1,9 +1,7 @@
-"""Sends messages through a file, one JSON object per line, numbered from 1: written once, whole, never
-changed.
+"""Keeps a journal in a file: one JSON object per line, numbered from 1, never changed once written.
 
-The file is the transport and the record in one. A reader that starts again reads on from the number it has
-dealt with, even if the writer of the line is long dead. An incomplete line was never sent: a reader does not
-see it, and the next writer removes it first.
+A reader that starts again continues after the last number it has dealt with. An incomplete line does not
+count: readers do not see it, and the next writer removes it first.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 
 
 class JsonlWriter:
-    """The one writer of a file. ``durable``: what was sent is on the disk, and outlives the loss of power."""
+    """The only writer of a file. ``durable``: each line is on the disk, and survives a power failure."""
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
         text = path.read_bytes() if path.exists() else b""
@@ -28,10 +26,9 @@ class JsonlWriter:
         self.sent = whole.count(b"\n")
 
     def send(self, content: dict[str, Any]) -> None:
-        """Appends a message. Raises OSError where there is no room, or the disk fails:
-        then nothing was sent.
-        """
+        """Appends a line. Raises OSError if the disk is full or fails; then no reader sees anything new."""
         line = json.dumps(content).encode() + b"\n"
+        # A failed write may have left a part of a line that could not be removed at the time.
         self._cut_off()
         try:
             self._write_line(line)
@@ -45,6 +42,7 @@ class JsonlWriter:
         self._file.close()
 
     def _write_line(self, line: bytes) -> None:
+        # An unbuffered file may write less than it is given, as when the disk fills up.
         rest = memoryview(line)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -52,13 +50,13 @@ class JsonlWriter:
             os.fsync(self._file.fileno())
 
     def _cut_off(self) -> None:
-        """Removes what comes after the last line that was sent."""
+        """Removes an incomplete line at the end."""
         if os.fstat(self._file.fileno()).st_size > self._length:
             self._file.truncate(self._length)
 
 
 class JsonlReader:
-    """Reads a file that may not exist yet, and grows. ``after``: the last number already dealt with."""
+    """Reads a file that may not exist yet, and grows. ``after``: skips lines up to this number."""
 
     def __init__(self, path: Path, after: int = 0) -> None:
         self._path = path
@@ -67,12 +65,12 @@ class JsonlReader:
         self._number = 0
 
     def receive(self) -> Iterator[tuple[int, Any]]:
-        """Yields what is new, with its numbers. Raises ValueError where a line is no JSON."""
+        """Yields the new lines with their numbers. Raises ValueError if a line is not JSON."""
         for number, line in self.read_lines():
             yield number, json.loads(line)
 
     def read_lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yields the new lines as they stand, whatever they hold, with their numbers."""
+        """Yields the new lines as bytes, with their numbers."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

@@ -1,4 +1,4 @@
-"""Makes machines of this computer that run a command: what is on a machine's disk goes with the machine."""
+"""Starts machines of this computer that run a program, and removes a machine's disk with the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProgramHost(LocalHost):
         self._job = ProgramFolder(folder.resolve())
 
     def prepare_machine(self, machine: str, tier: Tier) -> list[str]:
-        """Tells the machine where the supervisor listens."""
+        """Writes the supervisor's address into the machine's folder."""
         endpoint = self._job.coordinator_endpoint()
         assert endpoint is not None, "the supervisor listens before there are machines"
         CoordinatorLink(endpoint, self._job.read_keys()).write(self._job.machine_folder(machine))
@@ -34,12 +34,12 @@ class ProgramHost(LocalHost):
         return cores
 
     def kill(self, machine: str) -> None:
-        """Kills all of it at once, and removes its disk; its logs stay."""
+        """Kills a machine and removes its disk; its logs stay."""
         super().kill(machine)
         shutil.rmtree(self._job.disk_folder(machine), ignore_errors=True)
 
     def kill_all(self) -> None:
-        """Kills all machines, and removes their sockets and the disks of those that ended by themselves."""
+        """Kills all machines, and removes the sockets and the disks, also of machines that ended before."""
         try:
             self.kill_each(self._job.machine_names())
         finally:

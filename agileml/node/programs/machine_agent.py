@@ -1,9 +1,9 @@
-"""Runs a program on one machine of a command job, and keeps its checkpoints.
+"""Runs the agent of one machine of a command job: prepares the machine, runs the program, stores checkpoints.
 
-``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK``, in a process session of its own
-and holding the open lock file LOCK: a machine lives as long as its agent (``node.agent.machine_agent``).
-FOLDER is on the machine's own disk; from elsewhere it has nothing but the link to the supervisor. The program
-goes on while nobody is at the other end; without one, the agent ends when it has heard nobody for a lease.
+``python -m agileml.node.programs.machine_agent FOLDER MACHINE CORES LOCK`` runs in a process session of its
+own and holds the open lock file LOCK: a machine lives as long as its agent (``node.agent.machine_agent``).
+FOLDER is on the machine's own disk; its only connection to other computers is the link to the supervisor.
+The program continues without a supervisor. Once it has ended, the agent ends after a lease of silence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agileml.node.checkpoint_store import CheckpointError
 from agileml.node.hosts.nominal_time import AgentLifetime
 from agileml.node.liveness import SilenceTimer
 from agileml.node.programs import messages as m
-from agileml.node.programs.background_copy import BackgroundTask, NoteProgress
+from agileml.node.programs.background_copy import BackgroundTask
 from agileml.node.programs.checkpoint_keeper import (
     STALLED_S,
     CheckpointKeeper,
@@ -39,9 +39,9 @@ from agileml.node.programs.checkpoint_keeper import (
     FetchOutcome,
     log_note,
 )
-from agileml.node.programs.checkpoint_store import CheckpointStore
 from agileml.node.programs.job_folder import ProgramFolder
 from agileml.node.programs.machine_disk import MachineDisk
+from agileml.node.programs.machine_preparation import MachinePreparation
 from agileml.node.programs.program_runner import EndedProgram, ProgramRunner
 from agileml.node.run_folder import CoordinatorLink
 from agileml.node.transport.link_end import LinkEnd
@@ -49,28 +49,26 @@ from agileml.node.transport.link_end import LinkEnd
 REPEAT_S: Final = 1.0
 """Seconds between signs of life, of agents and of the supervisor."""
 _TICK_MS: Final = 30
+# Nominal time also stands for moments whenever something is due; stopping the program for those would cost
+# two signals each.
 _STANDS_AFTER_S: Final = 0.1
-"""How long nominal time stands still before the program is stopped: moments of it occur whenever something is
-due.
-"""
+"""The program is stopped once nominal time has stood still for this long."""
 _LEASE_S: Final = 30.0
 _LAST_TRIES_S: Final = 20.0
-"""For how long the agent tries to store the last checkpoint of a program that has ended."""
+"""How long the agent tries to store the last checkpoint of a program that has ended."""
 _STALLED_AT_THE_END_S: Final = 60.0
-"""How long the last checkpoint of a stopped job may make no progress, once the time for it is over."""
+"""How long the last checkpoint of a stopped job may make no progress, once its notice has run out."""
 
 
 class AgentPhase(Enum):
     """The agent's present occupation."""
 
     WAITING = auto()
-    PLACING = auto()
-    """Files are being copied."""
-    SETTING_UP = auto()
+    PREPARING = auto()
     RESTORING = auto()
     RUNNING = auto()
     ENDED = auto()
-    """The program ended by itself; what it wrote last is being stored."""
+    """The program ended by itself; its last checkpoint is being stored."""
     LEAVING = auto()
 
 
@@ -92,14 +90,15 @@ class ProgramWorkload:
         folder = ProgramFolder(root)
         self._disk = MachineDisk(folder.disk_folder(machine))
         self._disk.path.mkdir(parents=True, exist_ok=True)
-        self._description: m.ProgramDescription | None = None
+        self._job: m.ProgramDescription | None = None
+        self._preparation: MachinePreparation | None = None
         self._phase = AgentPhase.WAITING
         self._attempt = 0
         self._program = ProgramRunner(self._disk, folder.machine_folder(machine))
         self._copying = CopyTask(folder.machine_folder(machine))
-        self._keeper = CheckpointKeeper(self._disk, self._copying, machine, stalled_s, self._send_word)
+        self._keeper = CheckpointKeeper(self._disk, self._copying, machine, stalled_s, self._report)
         self._stalled_at_the_end_s = stalled_at_the_end_s
-        self._until = 0.0  # of the notice, or of the last tries
+        self._until = 0.0  # monotonic: the end of the notice, or of the last tries
 
     # ---- AgentWorkload ----------------------------------------------------------------------
 
@@ -107,20 +106,22 @@ class ProgramWorkload:
         return min(wait_ms, _TICK_MS)
 
     def outlives_lease(self) -> bool:
-        """Whether a program runs, or files are being copied: that goes on while nobody is there."""
+        """Returns whether a program or a copy runs: both continue without a supervisor."""
         return self._program.is_running or self._copying.is_busy
 
     def mark_taken(self) -> None:
-        """Says nothing: who takes a machine finds it gone."""
+        """Does nothing: the provider reports that the machine is gone."""
 
     def end(self) -> None:
         self._program.kill()
 
     def obey_order(self, order: m.Message) -> int | None:
         match order:
-            case m.Prepare(program):
-                self._description = program
-                self._phase = AgentPhase.PLACING
+            case m.Prepare(job):
+                self._job, self._phase = job, AgentPhase.PREPARING
+                self._preparation = MachinePreparation(
+                    job, self._disk, self._copying, self._program, self._keeper
+                )
             case m.Begin(attempt):
                 self._attempt, self._phase = attempt, AgentPhase.RESTORING
             case m.Leave(seconds):
@@ -133,12 +134,12 @@ class ProgramWorkload:
 
     def run_turn(self, lifetime: AgentLifetime) -> int | None:
         stalled = lifetime.driver_stalled()
-        # The program would do work that nobody is billed for, as nominal time stands still. Time may stand
-        # because a machine gets ready or leaves: those have to go on.
+        # While nominal time stands still nobody is billed, so the program must not work either. Other phases
+        # go on: time may stand because this machine is getting ready or leaving, and would stand for ever.
         unpaid = lifetime.stood_s() > _STANDS_AFTER_S and self._phase is AgentPhase.RUNNING
         self._program.pause(stalled or unpaid)
         if not stalled:
-            stalled_s = self._copying.watch(self._may_stall_s)
+            stalled_s = self._copying.watch(self._stall_limit_s)
             if stalled_s is not None:
                 self._give_up_copy(stalled_s)
             self._watch_program()
@@ -153,20 +154,28 @@ class ProgramWorkload:
         self._until = time.monotonic() + seconds
         self._keeper.try_at_once()
         if self._phase is AgentPhase.ENDED:
-            return  # it ended by itself, before it was asked to
-        if self._phase in (AgentPhase.PLACING, AgentPhase.RESTORING):
-            self._copying.drop()  # its result is not needed any more
+            return  # the program ended by itself just before
+        # An upload goes on, but nobody needs the files or the checkpoint that are on their way here. A copy
+        # that is dropped never reports back, so no later phase meets its result.
+        if self._places_files or self._phase is AgentPhase.RESTORING:
+            self._copying.drop()
         self._phase = AgentPhase.LEAVING
         self._disk.announce_eviction(seconds)
         self._program.terminate()
 
+    @property
+    def _places_files(self) -> bool:
+        preparing = self._phase is AgentPhase.PREPARING
+        return preparing and self._preparation is not None and self._preparation.copies_files
+
     def _advance_phase(self) -> None:
-        """Takes up, or finishes, whatever can be now."""
-        busy = self._copying.is_busy
         match self._phase:
-            case AgentPhase.PLACING if not busy:
-                self._copying.start(self._place_files, self._files_placed, "placing files")
-            case AgentPhase.RESTORING if not busy:
+            case AgentPhase.PREPARING if self._preparation is not None:
+                self._preparation.advance()
+                if self._preparation.outcome is not None:
+                    self._phase = AgentPhase.WAITING
+                    self._report(self._preparation.outcome)
+            case AgentPhase.RESTORING if not self._copying.is_busy:
                 self._copying.start(
                     self._keeper.fetch_newest, self._checkpoint_fetched, "fetching the newest checkpoint"
                 )
@@ -178,7 +187,8 @@ class ProgramWorkload:
     def _finish_program(self) -> None:
         """Reports that the program has ended, or has left, once its last checkpoint is in the store."""
         if self._keeper.all_stored and self._phase is AgentPhase.ENDED:
-            # On record where the checkpoints are, as this machine may be gone before anybody hears it.
+            # The store has to know before the supervisor: the machine may be gone before anybody receives
+            # the report, and the work would be done again.
             self._copying.start(
                 lambda _: self._keeper.record_end(self._program.reached),
                 self._end_recorded,
@@ -186,7 +196,7 @@ class ProgramWorkload:
             )
         elif self._keeper.all_stored:
             self._phase = AgentPhase.WAITING
-            self._send_word(m.Left())
+            self._report(m.Left())
         elif time.monotonic() > self._until and not self._copying.is_busy:
             self._report_failure("storing the last checkpoint", 1, self._keeper.refusal)
 
@@ -194,49 +204,9 @@ class ProgramWorkload:
         try:
             task.result()
         except (CheckpointError, OSError) as error:
-            log_note(f"the end of the program is not on record: {error}")
+            log_note(f"the store has no record of the program's end: {error}")
         self._phase = AgentPhase.WAITING
-        self._send_word(m.Ended("run", 0, ""))
-
-    # ---- files and setup --------------------------------------------------------------------
-
-    @property
-    def _job(self) -> m.ProgramDescription:
-        assert self._description is not None, "the supervisor describes the program first"
-        return self._description
-
-    def _place_files(self, _: NoteProgress) -> CheckpointStore:
-        self._disk.place_files(self._job)
-        return CheckpointStore(self._job.store)
-
-    def _files_placed(self, task: BackgroundTask[Any]) -> None:
-        if self._phase is not AgentPhase.PLACING:
-            return
-        try:
-            self._keeper.open(task.result())
-        except Exception as error:  # file systems have error types of their own
-            why = f"its files could not be put in place: {type(error).__name__}: {error}"
-            self._report_failure("setup", 1, why)
-            return
-        missing = [name for name in self._job.secrets if name not in os.environ]
-        if missing:
-            remedy = (
-                "not in the environment of the spotctl that started this machine; export and launch again"
-            )
-            self._report_failure("setup", 1, f"secrets: {', '.join(missing)} {remedy}")
-        elif self._job.setup:
-            self._phase = AgentPhase.SETTING_UP
-            self._program.start_setup(self._job)
-        else:
-            self._report_ready()
-
-    def _report_ready(self) -> None:
-        self._phase = AgentPhase.WAITING
-        self._send_word(m.Ready())
-
-    def _report_failure(self, what: str, status: int, trouble: str) -> None:
-        self._phase = AgentPhase.WAITING
-        self._send_word(m.Ended(what, status, trouble))
+        self._report(m.Ended("run", 0, ""))
 
     # ---- the program ------------------------------------------------------------------------
 
@@ -244,41 +214,36 @@ class ProgramWorkload:
         try:
             outcome: FetchOutcome = task.result()
         except (CheckpointError, OSError) as error:
-            if self._phase is AgentPhase.RESTORING:
-                self._report_failure("restoring a checkpoint", 1, str(error))
+            self._report_failure("restoring a checkpoint", 1, str(error))
             return
+        assert self._job is not None, "the supervisor describes the program first"
         self._keeper.take_fetched(outcome)
-        if self._phase is not AgentPhase.RESTORING:
-            return
         checkpoint, stored = outcome.checkpoint, outcome.stored
         self._program.start_command(self._job, self._attempt, checkpoint)
         self._phase = AgentPhase.RUNNING
-        self._send_word(m.Began(self._attempt, 0 if checkpoint is None else checkpoint.step))
+        self._report(m.Began(self._attempt, 0 if checkpoint is None else checkpoint.step))
         if stored is not None:
-            self._send_word(m.Saved(stored.step, stored.machine, stored.size_bytes))
+            self._report(m.Saved(stored.step, stored.machine, stored.size_bytes))
 
     def _watch_program(self) -> None:
         if not self._program.is_running:
             return
-        self._tell_progress()
+        self._report_progress()
         leaving = self._phase is AgentPhase.LEAVING
         ended = self._program.take_ended(self._until - self._keeper.reserve_s() if leaving else None)
         if ended is not None:
-            self._tell_progress()
+            self._report_progress()  # the lines of its last moments
             if not leaving:
                 self._program_ended(ended)
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         reached = self._program.read_progress()
         if reached is not None:
-            self._send_word(reached)
+            self._report(reached)
 
     def _program_ended(self, ended: EndedProgram) -> None:
-        if self._phase is AgentPhase.SETTING_UP:
-            if ended.status == 0:
-                self._report_ready()
-            else:
-                self._report_failure("setup", ended.status, ended.last_lines)
+        if self._phase is AgentPhase.PREPARING and self._preparation is not None:
+            self._preparation.end_setup(ended)
         elif ended.status == 0:
             self._phase, self._until = AgentPhase.ENDED, time.monotonic() + _LAST_TRIES_S
             self._keeper.try_at_once()
@@ -288,18 +253,12 @@ class ProgramWorkload:
     # ---- copies -----------------------------------------------------------------------------
 
     def _may_store(self) -> bool:
-        return bool(self._attempt) and self._phase not in (
-            AgentPhase.PLACING,
-            AgentPhase.SETTING_UP,
-            AgentPhase.RESTORING,
-        )
+        return bool(self._attempt) and self._phase not in (AgentPhase.PREPARING, AgentPhase.RESTORING)
 
-    def _may_stall_s(self) -> float:
-        """Returns how long a copy may make no progress. Those of the job's files show none, so they may take
-        for ever.
-        """
-        if self._phase is AgentPhase.PLACING:
-            return math.inf
+    def _stall_limit_s(self) -> float:
+        """Returns how many seconds the present copy may make no progress."""
+        if self._places_files:
+            return math.inf  # copies of the job's files report no progress
         limits = [self._keeper.stalled_s]
         if self._phase is AgentPhase.LEAVING and not self._program.is_running:
             superseded_s = self._keeper.superseded_within_s()
@@ -312,14 +271,21 @@ class ProgramWorkload:
         if self._phase is AgentPhase.RESTORING:
             self._report_failure("restoring a checkpoint", 1, self._keeper.refusal)
 
-    def _send_word(self, word: m.Word) -> None:
+    # ---- reports ----------------------------------------------------------------------------
+
+    def _report_failure(self, what: str, status: int, trouble: str) -> None:
+        self._phase = AgentPhase.WAITING
+        self._report(m.Ended(what, status, trouble))
+
+    def _report(self, word: m.Word) -> None:
+        # A newer step replaces one that is still waiting: a program may write thousands of them.
         if isinstance(word, m.Reached) and self.outbox and isinstance(self.outbox[-1], m.Reached):
-            self.outbox.pop()  # nobody has taken it yet, and nobody needs it any more
+            self.outbox.pop()
         self.outbox.append(word)
 
 
 def main(folder: str, machine: str, cores: str, lock: str) -> int:
-    """Runs the agent. ``lock`` stays open, as this process does; the program does not inherit it."""
+    """Runs the agent. ``lock``: an open file, which the program must not inherit."""
     os.set_inheritable(int(lock), False)
     os.environ["SPOTCTL_CPUS"] = cores
     root = Path(folder)

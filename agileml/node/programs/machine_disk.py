@@ -1,9 +1,9 @@
-"""Lays out a machine's disk for a program: its files, its checkpoint folder, and messages by way of files.
+"""Lays out a machine's disk for a program: its files, its checkpoints, and files that serve as messages.
 
-work/            the working folder: a copy of the job's, with what is mounted into it
+work/            the working folder: a copy of the job's, with the mounted files
 checkpoints/     $SPOTCTL_CHECKPOINT_DIR
-progress.jsonl   $SPOTCTL_PROGRESS_FILE: the program appends {"step": 120}, and "objective" if it likes
-eviction.json    $SPOTCTL_EVICTION_FILE: appears when the machine is about to be taken
+progress.jsonl   $SPOTCTL_PROGRESS_FILE: the program appends {"step": 120}, and optionally "objective"
+eviction.json    $SPOTCTL_EVICTION_FILE: appears when the provider is about to take the machine
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from agileml.node.programs.checkpoint_folder import Checkpoint, newest_checkpoint
+from agileml.node.programs.checkpoint_folder import STEP_DIGITS, Checkpoint, newest_checkpoint
 from agileml.node.programs.messages import ProgramDescription, Reached
 
 
 @dataclass(frozen=True, slots=True)
 class MachineDisk:
-    """A machine's disk. ``path``: the machine's own folder, which goes when the machine does."""
+    """A machine's disk. ``path``: the machine's own folder, which is lost with the machine."""
 
     path: Path
 
@@ -50,7 +50,7 @@ class MachineDisk:
         return newest_checkpoint(self.checkpoints) if self.checkpoints.is_dir() else None
 
     def place_files(self, description: ProgramDescription) -> None:
-        """Copies the job's files, but no records of runs. Raises OSError, or what fsspec raises for a URL."""
+        """Copies the job's files, without records of runs. Raises OSError, or fsspec's errors for a URL."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if description.workdir is None:
@@ -62,7 +62,7 @@ class MachineDisk:
             _mount_source(source, self.work / target, _leave_out(description.left_out))
 
     def announce_eviction(self, seconds: float) -> None:
-        """Writes the eviction file: complete, or not at all."""
+        """Writes the eviction file, atomically."""
         deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
         content = {"deadline": deadline.isoformat(timespec="milliseconds"), "seconds_left": round(seconds, 3)}
         unfinished = self.eviction.with_suffix(".part")
@@ -70,7 +70,7 @@ class MachineDisk:
         unfinished.replace(self.eviction)
 
     def environment_variables(self, checkpoint: Checkpoint | None) -> Mapping[str, str]:
-        """Returns variables for the program's environment. ``checkpoint``: what it is to begin from."""
+        """Returns the program's environment variables. ``checkpoint``: where it resumes, if anywhere."""
         return {
             "SPOTCTL_CHECKPOINT_DIR": str(self.checkpoints),
             "SPOTCTL_CHECKPOINT": "" if checkpoint is None else str(checkpoint.path),
@@ -87,9 +87,8 @@ _BESIDE_THE_WORK: Final = (".git", "__pycache__")
 
 
 def _leave_out(records: str, *patterns: str) -> _Ignore:
-    """Returns what copytree ignores: these patterns, and the folder of all records, which the copy is made
-    into.
-    """
+    """Returns copytree's ``ignore``: for these patterns, and for the folder ``records``."""
+    # The disk is inside of that folder: a copy that included it would contain itself, and never end.
     named = shutil.ignore_patterns(*patterns)
     left_out = os.path.realpath(records) if records else ""
 
@@ -114,7 +113,7 @@ def _mount_source(source: str, target: Path, ignore: _Ignore) -> None:
 
 
 class ProgressFile:
-    """Reads what a program appends. It complains once about a line that is no progress, and goes on."""
+    """Reads a program's progress file. Logs the first line that it cannot read, and goes on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,10 +121,13 @@ class ProgressFile:
         self._complained = False
 
     def read_latest(self) -> Reached | None:
-        """Returns the last complete line that was not read before."""
+        """Returns the last complete line that was not read before; None if there is none."""
         if not self._path.exists():
             return None
         with self._path.open("rb") as file:
+            # Shorter than before: the program began the file anew instead of appending to it.
+            if file.seek(0, os.SEEK_END) < self._offset:
+                self._offset = 0
             file.seek(self._offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -136,15 +138,16 @@ class ProgressFile:
         try:
             content = json.loads(line)
             step, objective = content["step"], content.get("objective")
-            if not isinstance(step, int) or step < 0:
-                raise ValueError("its step is no whole number of at least 0")
+            # Messages hold 64-bit integers: a longer one would end the agent when it is sent.
+            if not isinstance(step, int) or not 0 <= step < 10**STEP_DIGITS:
+                raise ValueError(f"step is not a whole number from 0 to {10**STEP_DIGITS - 1}")
             if objective is not None and not math.isfinite(objective):
-                raise ValueError("its objective is no finite number")
+                raise ValueError("objective is not a finite number")
             return Reached(step, None if objective is None else float(objective))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             if not self._complained:
                 found = line[:80].decode(errors="replace")
-                expected = 'expected lines like {"step": 120}, with "objective": 0.5 if there is one'
+                expected = 'expected lines like {"step": 120} or {"step": 120, "objective": 0.5}'
                 print(
                     f"{self._path.name}: found {found!r} ({error}); {expected}", file=sys.stderr, flush=True
                 )

@@ -1,8 +1,7 @@
-"""Defines what the supervisor of a command job and the agents of its machines say to each other. Plain
-values.
+"""Defines the messages between the supervisor of a command job and the agents of its machines.
 
-Steps are the job's own unit of progress: what the program writes into its progress file, and the numbers of
-its checkpoints.
+Steps are the job's own unit of progress: the program writes them into its progress file, and numbers its
+checkpoints by them. All seconds are real ones.
 """
 
 from __future__ import annotations
@@ -17,54 +16,48 @@ from agileml.node.transport.packet_codec import StructCodec
 
 
 class ProgramDescription(Struct, frozen=True):
-    """Describes a job to its machines. Secrets are named here; their values are in an agent's environment
-    alone.
-    """
+    """Describes a job to its machines. ``secrets``: names; the values are in the agents' environment."""
 
     job: str
     run: str
     setup: str
     command: str
     workdir: str | None
-    """The folder to copy from; None for an empty one."""
+    """The folder to copy into the working folder; None leaves that empty."""
     file_mounts: Mapping[str, str]
     secrets: tuple[str, ...]
     store: str
-    """Where its checkpoints are kept: a folder or a URL."""
+    """The location of its checkpoints: a folder or a URL."""
     left_out: str = ""
-    """A folder that no copy of files takes along: that of the records of all runs."""
+    """A folder that copies of files leave out: the one with the records of all runs."""
 
 
-# ---- orders: to an agent ------------------------------------------------------------------------
+# ---- orders to an agent -------------------------------------------------------------------------
 
 
 class Prepare(Struct, frozen=True, tag_field="kind", tag=True):
-    """To an agent: put the files in place and run ``setup``."""
+    """Copy the job's files and run ``setup``."""
 
     program: ProgramDescription
 
 
 class Begin(Struct, frozen=True, tag_field="kind", tag=True):
-    """To an agent: run the program from the newest complete checkpoint. ``attempt`` counts from 1, over all
-    machines.
-    """
+    """Run the program from the newest complete checkpoint. ``attempt`` counts from 1, over all machines."""
 
     attempt: int
 
 
 class Leave(Struct, frozen=True, tag_field="kind", tag=True):
-    """To an agent: have the program stop and store its newest complete checkpoint, within ``seconds`` real
-    ones.
-    """
+    """Stop the program and store its newest complete checkpoint, within ``seconds``."""
 
     seconds: float
 
 
 class ShutDown(Struct, frozen=True, tag_field="kind", tag=True):
-    """To an agent: the job has given this machine up; end the program and yourself."""
+    """End the program and yourself: the job has given this machine up."""
 
 
-# ---- words: from an agent -----------------------------------------------------------------------
+# ---- reports of an agent ------------------------------------------------------------------------
 
 
 class Ready(Struct, frozen=True, tag_field="kind", tag=True):
@@ -72,14 +65,14 @@ class Ready(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Began(Struct, frozen=True, tag_field="kind", tag=True):
-    """The program runs, from the complete checkpoint ``step`` (0: from nothing)."""
+    """The program runs from the complete checkpoint ``step``; 0: without a checkpoint."""
 
     attempt: int
     step: int
 
 
 class Reached(Struct, frozen=True, tag_field="kind", tag=True):
-    """The program says that it has done ``step`` steps."""
+    """The program reported ``step`` finished steps, and the objective there if it has one."""
 
     step: int
     objective: float | None = None
@@ -94,7 +87,7 @@ class Saved(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Fetched(Struct, frozen=True, tag_field="kind", tag=True):
-    """The checkpoint ``step``, which ``stored_by`` wrote, has come from the store to this machine."""
+    """This machine fetched the checkpoint ``step``, which ``stored_by`` wrote, from the store."""
 
     step: int
     stored_by: str
@@ -102,12 +95,13 @@ class Fetched(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Left(Struct, frozen=True, tag_field="kind", tag=True):
-    """The program is stopped and everything complete that it wrote is in the store: safe to kill."""
+    """The program is stopped, and all its complete checkpoints are in the store: safe to kill."""
 
 
 class Ended(Struct, frozen=True, tag_field="kind", tag=True):
-    """Setup or the program ended by itself. ``what``: "setup" or "run"; ``trouble``: the last words of its
-    log, or the store's.
+    """Setup or the program ended by itself, or a checkpoint could not be stored or restored.
+
+    ``what``: "setup", "run", or what failed; ``trouble``: the last lines of its output, or the store's error.
     """
 
     what: str
@@ -116,7 +110,7 @@ class Ended(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Noticed(Struct, frozen=True, tag_field="kind", tag=True):
-    """The machine itself hears that its provider takes it in ``seconds`` real ones."""
+    """The machine itself received a notice: its provider takes it in ``seconds``."""
 
     seconds: float
 
@@ -127,7 +121,7 @@ Message: TypeAlias = Order | Word
 CODEC: Final[StructCodec[Message]] = StructCodec(Message)
 """Encodes packets of the links between the supervisor and agents."""
 
-# ---- what the supervisor is told ----------------------------------------------------------------
+# ---- events from the job's driver ---------------------------------------------------------------
 
 
 class Joined(Struct, frozen=True, tag_field="kind", tag=True):
@@ -135,7 +129,7 @@ class Joined(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Warned(Struct, frozen=True, tag_field="kind", tag=True):
-    """These machines go in ``seconds`` real ones."""
+    """The provider takes these machines in ``seconds``."""
 
     machines: tuple[str, ...]
     seconds: float
@@ -146,13 +140,13 @@ class Gone(Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class Stop(Struct, frozen=True, tag_field="kind", tag=True):
-    """Stop gracefully, within ``seconds`` real ones."""
+    """Stop gracefully, within ``seconds``."""
 
     seconds: float
 
 
 class Said(Struct, frozen=True):
-    """A word of ``machine``'s agent, and its ``number`` among that agent's words, from 1."""
+    """A report of ``machine``'s agent, and its ``number`` among that agent's reports, from 1."""
 
     machine: str
     number: int
@@ -164,10 +158,10 @@ Event: TypeAlias = Told | Said
 
 
 def to_json(message: Word | Told) -> Any:
-    """Returns what the journal keeps of a message; ``kind`` says which it is."""
+    """Returns a message as the journal keeps it, with its type under ``kind``."""
     return msgspec.to_builtins(message)
 
 
 def from_json(content: Any) -> Any:
-    """Returns the message that ``to_json`` made ``content`` from. Raises msgspec.ValidationError."""
+    """Reverses ``to_json``. Raises msgspec.ValidationError."""
     return msgspec.convert(content, Word | Told)

@@ -1,8 +1,8 @@
-"""Runs one program with all its descendants: starts it, tells it to stop, ends it, and logs its output.
+"""Runs one program with all its descendants: starts it, stops it, kills it, and logs its output.
 
 A program is whatever a line of shell starts. It gets a process group of its own and a mark in its
-environment, so that processes that left the group are found too. Secrets never reach the log: their values,
-and every line of those that have several, are replaced by their names on the way.
+environment, which finds processes that left the group. Secrets never reach the log: their names replace
+their values, and also single lines of values with several lines.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ VARIABLE: Final = "SPOTCTL_PROGRAM"
 _LONGEST_LINE: Final = 1 << 16
 _TAIL_LINES: Final = 15
 _SHORTEST_PART: Final = 4
-"""Characters: shorter lines of a secret of several are no secrets, and would blacken every log."""
+"""Characters. Shorter lines of a secret with several lines, such as a brace, occur in every log."""
 _GONE_WITHIN_S: Final = 10.0
+# A program that writes without end must not keep its agent from everything else.
 _READ_FOR_S: Final = 0.1
-"""The longest time to read at once: a program that writes without end must not keep its
-agent from all else.
-"""
+"""The longest time to read output at once."""
+# A process that still writes after the kill has hidden from us, and its pipe may never end.
 _READ_AT_LAST_S: Final = 10.0
-"""The same when it has ended. A process that still writes then has hidden from us."""
+"""The same after the program has ended."""
 
 
 class ProgramProcess:
-    """A program, running from the moment this is made. ``name`` tells its processes
-    from any other program's.
-    """
+    """A program, which runs from construction on. ``name`` is unique: it marks the program's processes."""
 
     def __init__(
         self,
@@ -56,7 +54,7 @@ class ProgramProcess:
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", command],
             cwd=folder,
-            env={**variables, **process_tree.mark_environment(name, VARIABLE)},
+            env={**variables, VARIABLE: name},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -69,22 +67,21 @@ class ProgramProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status of its shell (128 + signal where one ended it); None while it runs."""
+        """The exit status of the shell, or 128 + the signal that ended it; None while it runs."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     @property
     def is_running(self) -> bool:
-        """Whether any process of it is left: a shell may be gone before what it started is."""
+        """Whether any process of it is left, be it the shell or what the shell started."""
         return self._process.poll() is None or process_tree.any_left(self._name, VARIABLE)
 
     @property
     def last_lines(self) -> str:
-        """The last lines it wrote."""
         return "\n".join(self._tail)
 
     def terminate(self) -> None:
-        """Sends SIGTERM to its process group: the request to checkpoint and stop."""
+        """Requests the program to checkpoint and stop, by SIGTERM to its process group."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
@@ -92,18 +89,19 @@ class ProgramProcess:
             process_tree.signal_all(signal.SIGTERM, self._name, VARIABLE)
 
     def kill(self) -> None:
-        """Sends SIGKILL to all of it; returns when all of it is gone."""
+        """Kills all of it, and returns when nothing is left. Raises TimeoutError if a process survives."""
         until = time.monotonic() + _GONE_WITHIN_S
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        # Again until none carries the mark: a process may fork while the others are being killed.
         while self._process.poll() is None or process_tree.signal_all(signal.SIGKILL, self._name, VARIABLE):
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of {self._name} survived SIGKILL for {_GONE_WITHIN_S} s")
             time.sleep(0.005)
 
     def copy_output(self, within_s: float = _READ_FOR_S) -> None:
-        """Moves what it has written to the log, without waiting; what takes longer, another time."""
+        """Moves the waiting output to the log, for at most ``within_s``; the next call moves the rest."""
         until = time.monotonic() + within_s
         with contextlib.suppress(BlockingIOError):
             while read := os.read(self._output, _LONGEST_LINE):
@@ -113,7 +111,7 @@ class ProgramProcess:
         self._log.flush()
 
     def close(self) -> None:
-        """Logs the last of its output, after ``kill`` or its end. Harmless when repeated."""
+        """Logs the rest of the output, after ``kill`` or the program's end. Harmless when repeated."""
         if self._log.closed:
             return
         self.copy_output(_READ_AT_LAST_S)
@@ -125,11 +123,11 @@ class ProgramProcess:
         self._log.close()
 
     def _log_complete_lines(self, read: bytes) -> None:
-        """Logs complete lines only, so that no secret is cut in two; very long ones in overlapping pieces."""
+        """Logs complete lines only, so that no secret is cut in two; very long lines in pieces."""
         *lines, self._unfinished = re.split(rb"(?<=[\r\n])", self._unfinished + read)
         for line in lines:
             self._log_line(line)
-        # As much as the longest secret is kept back: its beginning may be at the end of this piece.
+        # The piece keeps back as many bytes as the longest secret has: it may end with a secret's beginning.
         if len(self._unfinished) > _LONGEST_LINE:
             safe = self._redact_secrets(self._unfinished)
             kept = max((len(value) for value, _ in self._hidden), default=1)
@@ -149,7 +147,7 @@ class ProgramProcess:
 
 
 def _secret_replacements(secrets: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Returns each text to replace with its replacement, the longest first."""
+    """Returns each text to replace with its replacement, the longest first, as one may contain another."""
     found = {}
     for name, value in secrets.items():
         parts = [part for part in value.splitlines() if len(part.strip()) >= _SHORTEST_PART]

@@ -1,4 +1,4 @@
-"""Runs a job's setup and program on a machine, one after the other, and reads how far the program is."""
+"""Runs a job's setup and program on a machine, one after the other, and reads the program's progress."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agileml.node.programs.process import ProgramProcess
 
 @dataclass(frozen=True, slots=True)
 class EndedProgram:
-    """``status``: of its shell, and 0 of one that had to be killed; ``last_lines``: what it wrote last."""
+    """How a program ended. ``status``: of its shell, or 0 if it was killed; ``last_lines``: of its output."""
 
     status: int
     last_lines: str
 
 
 class ProgramRunner:
-    """Holds what runs on the machine now, if anything. ``machine``: its own folder, for log and marks."""
+    """Runs one process at a time: setup or the program. ``machine``: the folder for its log and marks."""
 
     def __init__(self, disk: MachineDisk, machine: Path) -> None:
         self._disk = disk
@@ -38,7 +38,7 @@ class ProgramRunner:
 
     @property
     def is_running(self) -> bool:
-        """Whether a program was started whose end was not taken up yet."""
+        """Whether a process was started whose end ``take_ended`` has not returned yet."""
         return self._process is not None
 
     def start_setup(self, job: ProgramDescription) -> None:
@@ -46,7 +46,8 @@ class ProgramRunner:
         self._start("setup", job.setup, job, 0, None)
 
     def start_command(self, job: ProgramDescription, attempt: int, checkpoint: Checkpoint | None) -> None:
-        """Starts the program itself. ``checkpoint``: what it is to begin from; None: from nothing."""
+        """Starts the program itself. ``checkpoint``: where it resumes; None starts from the beginning."""
+        # The notice of an earlier attempt would stop the program at once.
         self._disk.eviction.unlink(missing_ok=True)
         self._progress = ProgressFile(self._disk.progress)
         self._is_setup = False
@@ -55,8 +56,8 @@ class ProgramRunner:
     def _start(
         self, name: str, command: str, job: ProgramDescription, attempt: int, checkpoint: Checkpoint | None
     ) -> None:
-        told = {"SPOTCTL_JOB": job.job, "SPOTCTL_RUN": job.run, "SPOTCTL_ATTEMPT": str(attempt)}
-        environment = {**os.environ, **told, **self._disk.environment_variables(checkpoint)}
+        names = {"SPOTCTL_JOB": job.job, "SPOTCTL_RUN": job.run, "SPOTCTL_ATTEMPT": str(attempt)}
+        environment = {**os.environ, **names, **self._disk.environment_variables(checkpoint)}
         environment["PYTHONPATH"] = _user_python_path(os.environ.get("PYTHONPATH", ""))
         secrets = {name: os.environ[name] for name in job.secrets if name in os.environ}
         log = self._machine / "program.log"
@@ -65,13 +66,14 @@ class ProgramRunner:
         )
 
     def pause(self, stands: bool) -> None:
-        """Stops the program while it should not work, and continues it after: it cannot be slowed down."""
+        """Stops the program with SIGSTOP, or lets it continue."""
+        # By the machine's mark rather than the program's: whatever the program started stops as well.
         if stands != self._paused:
             self._paused = stands
             process_tree.signal_all(signal.SIGSTOP if stands else signal.SIGCONT, str(self._machine))
 
     def read_progress(self) -> Reached | None:
-        """Copies the output into the log. Returns how far the program is, if it has said so since."""
+        """Copies the output into the log. Returns the latest progress, or None if there is nothing new."""
         if self._process is not None:
             self._process.copy_output()
         found = self._progress.read_latest()
@@ -81,13 +83,15 @@ class ProgramRunner:
         return found
 
     def take_ended(self, kill_at: float | None) -> EndedProgram | None:
-        """Returns how a program ended, of which nothing is left then; None while it runs.
+        """Returns how a program ended, once no process of it is left; None while it runs.
 
         ``kill_at``: when it is killed if it still runs (monotonic seconds); None: never.
         """
         process = self._process
         if process is None:
             return None
+        # A program ends with its shell. One that was asked to stop ends with its last process: a child may
+        # still be writing the checkpoint.
         if kill_at is None:
             if process.status is None:
                 return None
@@ -109,5 +113,5 @@ class ProgramRunner:
 
 
 def _user_python_path(path: str) -> str:
-    """Returns PYTHONPATH as the job's user has it: the host puts our own root in front for the agent."""
+    """Returns PYTHONPATH as the job's user set it, without our own root, which the host puts in front."""
     return path.partition(os.pathsep)[2]

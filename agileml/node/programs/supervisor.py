@@ -1,8 +1,8 @@
-"""Decides which machine runs the program: a pure state machine, told everything in order.
+"""Decides which machine runs the program: a pure state machine over an ordered list of events.
 
-One machine runs the program at a time, the one that joined first of those that are prepared and stay.
-Machines that are warned stop it and store its newest complete checkpoint; then, or when they are lost, the
-next machine begins where the newest complete checkpoint ends.
+One machine runs the program at a time: of the prepared machines that stay, the one that joined first. A
+warned machine stops the program and stores its newest complete checkpoint. After that, or when the machine is
+lost, the next machine resumes from the newest complete checkpoint in the store.
 
 It knows no processes, files, clocks or money. Folding the same events again gives the same orders and the
 same news, so a restart is a replay of the journal.
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from agileml.node.programs import messages as m
 
-# ---- news: upwards ------------------------------------------------------------------------------
+# ---- news for the job's driver ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class MachineSafeToKill:
 
 @dataclass(frozen=True, slots=True)
 class ProgramBegun:
-    """The program runs on ``machine``, from ``step`` on."""
+    """The program runs on ``machine``, and began at ``step``."""
 
     machine: str
     step: int
@@ -39,8 +39,9 @@ class ProgramBegun:
 
 @dataclass(frozen=True, slots=True)
 class ProgramProgress:
-    """The program's progress. ``saved``: the steps of the newest complete checkpoint in the store, at most
-    ``step``.
+    """The program has done ``step`` steps.
+
+    ``saved``: the steps of the newest complete checkpoint in the store, at most ``step``.
     """
 
     step: int
@@ -49,7 +50,7 @@ class ProgramProgress:
 
 @dataclass(frozen=True, slots=True)
 class NewestStored:
-    """The newest checkpoint is ``machine``'s. It is reported when its machine or its size has changed."""
+    """``machine`` wrote the newest checkpoint. Reported when the machine or the size changes."""
 
     machine: str
     step: int
@@ -58,7 +59,7 @@ class NewestStored:
 
 @dataclass(frozen=True, slots=True)
 class FetchedFromStore:
-    """A transfer from the store: ``machine`` fetched the checkpoint that ``stored_by`` wrote."""
+    """``machine`` fetched the checkpoint that ``stored_by`` wrote, a transfer from the store."""
 
     machine: str
     stored_by: str
@@ -68,7 +69,7 @@ class FetchedFromStore:
 
 @dataclass(frozen=True, slots=True)
 class NoticeHeard:
-    """The machine itself hears that its provider takes it in ``seconds`` real ones."""
+    """The machine itself received an eviction notice of ``seconds`` real seconds."""
 
     machine: str
     seconds: float
@@ -82,13 +83,15 @@ class ProgramObjective:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
+    """The program resumed at step ``to`` and does ``redone`` steps again."""
+
     to: int
     redone: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFinished:
-    """The work is done, or a graceful stop is: ``step`` steps are kept."""
+    """The work is done, or the job stopped gracefully, with ``step`` steps in the store."""
 
     step: int
 
@@ -115,7 +118,7 @@ News: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SentOrder:
-    """An order on its way to a machine."""
+    """An order to send to a machine."""
 
     machine: str
     order: m.Order
@@ -129,6 +132,8 @@ Effects: TypeAlias = tuple[Effect, ...]
 
 @dataclass(frozen=True, slots=True)
 class ProgramMachine:
+    """A machine of the job. ``leaving``: warned, or stopping; ``safe``: it has nothing to lose any more."""
+
     ready: bool = False
     leaving: bool = False
     safe: bool = False
@@ -136,9 +141,9 @@ class ProgramMachine:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorState:
-    """All that the supervisor knows.
+    """Holds all that the supervisor knows.
 
-    ``steps``: of the whole job, None where nobody knows; ``retries``: failures that may be tried again.
+    ``steps``: of the whole job, None if unknown; ``retries``: the number of failures before the job fails.
     """
 
     program: m.ProgramDescription
@@ -152,22 +157,22 @@ class SupervisorState:
     failures: int = 0
     step: int = 0
     reported: int | None = None
-    """The furthest step that the program itself reported; None where it never does."""
+    """The highest step that the program itself reported; None while it has reported none."""
     saved: int = 0
     stored: tuple[str, int] = ("", 0)
-    """The machine that wrote the newest checkpoint, and its bytes."""
+    """The machine that wrote the newest checkpoint, and the checkpoint's bytes."""
     stopping: bool = False
     over: bool = False
 
 
 def step(state: SupervisorState, event: m.Event) -> tuple[SupervisorState, Effects]:
-    """Returns the state after ``event``, and its effects, in order. There are none once it is over."""
+    """Returns the state after ``event``, and the effects in order. Once the job is over there are none."""
     if state.over:
         return state, ()
     if isinstance(event, m.Said):
         handler, subject = _WORDS[type(event.word)], event.word
         if event.machine not in state.machines:
-            return state, ()  # it is gone; what it still said changes nothing
+            return state, ()  # a late report of a machine that is gone
         moved, effects = handler(state, event.machine, subject)
     else:
         moved, effects = _TOLD[type(event)](state, event)
@@ -176,7 +181,7 @@ def step(state: SupervisorState, event: m.Event) -> tuple[SupervisorState, Effec
 
 
 def _assign_program(state: SupervisorState) -> tuple[SupervisorState, Effects]:
-    """Assigns the program to the first machine that can run it, where none does."""
+    """Assigns the program to the first machine that can run it, unless one has it."""
     if state.over or state.stopping or state.active is not None:
         return state, ()
     for name, machine in state.machines.items():
@@ -200,7 +205,7 @@ def _end_job(
     return replace(state, over=True), (news,)
 
 
-# ---- what the supervisor is told ----------------------------------------------------------------
+# ---- events from the job's driver ---------------------------------------------------------------
 
 
 def _machines_joined(state: SupervisorState, event: m.Joined) -> tuple[SupervisorState, Effects]:
@@ -210,7 +215,7 @@ def _machines_joined(state: SupervisorState, event: m.Joined) -> tuple[Superviso
 
 
 def _machines_warned(state: SupervisorState, event: m.Warned) -> tuple[SupervisorState, Effects]:
-    """Has warned machines leave. A machine that does not run the program has nothing to lose."""
+    """Sends a warned machine away. A machine that does not run the program is safe to kill at once."""
     effects: list[Effect] = []
     for name in event.machines:
         if name not in state.machines or state.machines[name].leaving:
@@ -222,7 +227,7 @@ def _machines_warned(state: SupervisorState, event: m.Warned) -> tuple[Superviso
 
 
 def _machine_noticed(state: SupervisorState, name: str, said: m.Noticed) -> tuple[SupervisorState, Effects]:
-    """Has a machine leave that hears of its eviction itself; the provider's word may come later, or never."""
+    """Sends away a machine that received a notice itself. The provider's notice may come later, or never."""
     state, effects = _machines_warned(state, m.Warned((name,), said.seconds))
     return state, (NoticeHeard(name, said.seconds), *effects)
 
@@ -230,7 +235,8 @@ def _machine_noticed(state: SupervisorState, name: str, said: m.Noticed) -> tupl
 def _machines_gone(state: SupervisorState, event: m.Gone) -> tuple[SupervisorState, Effects]:
     machines = {name: machine for name, machine in state.machines.items() if name not in event.machines}
     active = state.active if state.active in machines else None
-    # A machine that was only cut off may come back: it is still paid for, and must not go on.
+    # A machine that was only cut off may come back. Another runs the program by then: two that write
+    # checkpoints would overtake each other.
     ends = tuple(SentOrder(name, m.ShutDown()) for name in event.machines if name in state.machines)
     state = replace(state, machines=machines, active=active)
     if state.stopping and active is None:
@@ -244,13 +250,13 @@ def _stop_gracefully(state: SupervisorState, event: m.Stop) -> tuple[SupervisorS
     if state.active is None:
         return _end_job(state, ProgramFinished(state.saved))
     if state.machines[state.active].leaving:
-        return state, ()  # it stops as it is
+        return state, ()  # a warning has stopped it already
     return _with_machine(state, state.active, leaving=True), (
         SentOrder(state.active, m.Leave(event.seconds)),
     )
 
 
-# ---- what machines say --------------------------------------------------------------------------
+# ---- reports of machines ------------------------------------------------------------------------
 
 
 def _machine_ready(state: SupervisorState, name: str, _: m.Ready) -> tuple[SupervisorState, Effects]:
@@ -258,11 +264,11 @@ def _machine_ready(state: SupervisorState, name: str, _: m.Ready) -> tuple[Super
 
 
 def _program_began(state: SupervisorState, name: str, said: m.Began) -> tuple[SupervisorState, Effects]:
-    """Records the start. Where the program is retried on its machine, its checkpoint
-    need not be stored yet.
-    """
+    """Records the start, and how many steps the program does again."""
     begins = _countable_step(state, said.step)
     back = state.step - begins
+    # Not ``saved=begins``: a program that is retried on its machine may begin from its own disk, with a
+    # checkpoint that is not in the store yet.
     moved = replace(state, step=begins, saved=min(state.saved, begins))
     news = (WentBack(begins, back),) if back > 0 else tuple(_report_progress(state, moved))
     return moved, (ProgramBegun(name, begins), *news)
@@ -289,16 +295,15 @@ def _checkpoint_saved(state: SupervisorState, _: str, said: m.Saved) -> tuple[Su
 def _checkpoint_fetched(
     state: SupervisorState, name: str, said: m.Fetched
 ) -> tuple[SupervisorState, Effects]:
-    """Reports a transfer. The machine that wrote the checkpoint need not live any more."""
+    """Reports a transfer from the store, which may be billed."""
     if not said.stored_by:
         return state, ()
     return state, (FetchedFromStore(name, said.stored_by, said.step, said.size_bytes),)
 
 
 def _countable_step(state: SupervisorState, step: int) -> int:
-    """Limits a step to the last but one: the last is counted when the program has ended, as the machine is
-    needed until then.
-    """
+    """Limits a step to the last but one: the job counts as done only when the program has ended."""
+    # A job whose last step counts needs no machine any more, and the program may still be writing.
     return step if state.steps is None else min(step, state.steps - 1)
 
 
@@ -319,11 +324,11 @@ def _machine_left(state: SupervisorState, name: str, _: m.Left) -> tuple[Supervi
 
 
 def _command_ended(state: SupervisorState, name: str, said: m.Ended) -> tuple[SupervisorState, Effects]:
-    """Ends the work when a program that nobody asked to stop ends with status 0. Others are tried again."""
+    """Ends the job if the program ended by itself with status 0. After a failure the job retries."""
     if said.what == "run" and said.status == 0:
         return _end_job(state, ProgramFinished(_steps_done(state)))
     if state.machines[name].leaving:
-        # It is not tried again here, and elsewhere it is anyway; a stop must not wait for ever.
+        # The next machine retries it anyway, so this failure does not count. A stop has no next machine.
         return (
             _end_job(state, ProgramFailed(_describe_failure(state, said))) if state.stopping else (state, ())
         )
@@ -338,11 +343,11 @@ def _command_ended(state: SupervisorState, name: str, said: m.Ended) -> tuple[Su
 def _steps_done(state: SupervisorState) -> int:
     """Returns the steps of a program that has ended with its work done.
 
-    A program that reports its steps may stop early, and has done no more than that; it may also count from 0.
-    One that does not report has done all.
+    A program that reports its steps may stop early, and then only those count. Without reports, all count.
     """
     if state.steps is None:
         return state.step
+    # The last but one is not early: a program may count its steps from 0.
     early = state.reported is not None and state.step < state.steps - 1
     return state.step if early else state.steps
 
@@ -351,34 +356,34 @@ def _describe_failure(state: SupervisorState, said: m.Ended) -> str:
     what = {"run": "the program", "setup": "setup"}.get(said.what, said.what)
     failed = f"failed {state.failures} times, at last" if state.failures > 1 else "ended"
     ended = f"{what} {failed} with status {said.status}"
-    return f"{ended}; its last words:\n{said.trouble}" if said.trouble else f"{ended} and said nothing"
+    return f"{ended}; its last output:\n{said.trouble}" if said.trouble else f"{ended} and printed nothing"
 
 
 _TOLD: Final[Mapping[type, Callable[[SupervisorState, Any], tuple[SupervisorState, Effects]]]] = {
-    # The world has machines for the job: reliable or not, what they run is the same.
+    # The provider granted machines; reliable and spot machines run the same program.
     m.Joined: _machines_joined,
-    # The provider takes them, or they are not renewed.
+    # The provider takes machines, or the driver does not renew them.
     m.Warned: _machines_warned,
-    # They went, safe to kill or not.
+    # The machines are gone, whether they were safe to kill or not.
     m.Gone: _machines_gone,
-    # Somebody cancelled the job, or its budget is spent.
+    # The user cancelled the job, or its budget is spent.
     m.Stop: _stop_gracefully,
 }
 _WORDS: Final[Mapping[type, Callable[[SupervisorState, str, Any], tuple[SupervisorState, Effects]]]] = {
-    # Files are in place and setup ended with status 0.
+    # The files are in place and setup ended with status 0.
     m.Ready: _machine_ready,
-    # The program was started.
+    # The agent started the program.
     m.Began: _program_began,
-    # A line of the progress file.
+    # The program appended a line to its progress file.
     m.Reached: _step_reached,
-    # A manifest was written.
+    # The agent wrote a manifest.
     m.Saved: _checkpoint_saved,
-    # A checkpoint came from the store.
+    # The agent fetched a checkpoint from the store.
     m.Fetched: _checkpoint_fetched,
-    # No process of the program is left, and the store has what it wrote.
+    # No process of the program is left, and its last checkpoint is in the store.
     m.Left: _machine_left,
     # Setup or the program ended by itself, or a checkpoint could not be stored or restored.
     m.Ended: _command_ended,
-    # The machine itself hears that it is taken.
+    # The machine itself received an eviction notice.
     m.Noticed: _machine_noticed,
 }

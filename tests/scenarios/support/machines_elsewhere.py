@@ -77,7 +77,7 @@ class NamespaceHost(ProgramHost):
         enter = (*space.enter, *mount, self._where.hidden)
         super().start_machine(machine, tier, cores, MachineLocation(space.address, enter), until)
         # The agent writes its own down on its own disk, where a restarted spotctl does not see it.
-        write_whole(self._shared.machine_folder(machine) / "group", str(self._children[machine].pid))
+        write_whole(self._shared.machine_folder(machine) / "group", str(self._started[machine].process_group))
 
     def prepare_machine(self, machine: str, tier: Tier) -> list[str]:
         """What a cloud's user data would carry is put on the machine's disk."""

@@ -173,3 +173,13 @@ def test_a_bucket_is_as_good_as_a_folder(bucket: str, program: Path, tmp_path: P
     assert (restored.path / "model").read_text() == "weights 3"
     with pytest.raises(CheckpointError, match=r"s3://elsewhere.*could not be written to"):
         CheckpointStore("s3://elsewhere/x").check_writable()
+
+
+def test_a_file_beside_the_checkpoints_neither_stops_them_nor_is_removed(place: str, program: Path) -> None:
+    Path(place).mkdir()
+    (Path(place) / "README").write_text("of the user")
+    store = CheckpointStore(place)
+    for step in (1, 2, 3):
+        store.publish(written(program, step))
+    assert steps(store) == [3, 2]
+    assert (Path(place) / "README").read_text() == "of the user"

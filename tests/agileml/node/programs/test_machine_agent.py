@@ -111,7 +111,7 @@ def test_an_upload_that_gets_nowhere_is_given_up_and_the_checkpoint_stored_all_t
         machine.order(m.Leave(5.0))
         machine.until(lambda: m.Left() in machine.said)
         assert machine.steps() == [2, 1], "what the abandoned one still did has harmed nothing"
-        assert "storing step-1: nothing came of it for" in capfd.readouterr().err
+        assert "storing step-1: no progress for" in capfd.readouterr().err
 
 
 def test_a_cancel_ends_though_the_store_never_answers(stuck: type[Stuck], tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_cancel_ends_though_the_store_never_answers(stuck: type[Stuck], tmp_pa
         machine.until(lambda: any(isinstance(word, m.Ended) for word in machine.said))
         (ended,) = (word for word in machine.said if isinstance(word, m.Ended))
         assert (ended.what, ended.status) == ("storing the last checkpoint", 1)
-        assert "nothing came of it for" in ended.trouble
+        assert "no progress for" in ended.trouble
 
 
 def test_patience_is_with_what_gets_further_and_with_those_who_slept() -> None:

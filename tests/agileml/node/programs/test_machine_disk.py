@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.node.programs.machine_disk import MachineDisk
-from agileml.node.programs.messages import ProgramDescription
+from agileml.node.programs.machine_disk import MachineDisk, ProgressFile
+from agileml.node.programs.messages import ProgramDescription, Reached
 
 
 @pytest.mark.parametrize("home", ["state", "deep/state", "../state"])
@@ -29,3 +29,26 @@ def test_records_of_runs_are_not_copied_with_the_files_they_are_beside(home: str
         assert (copied / "train.py").exists()
         assert (copied / "jobs" / "data.csv").exists(), "a folder of the same name is no record"
         assert not (copied / home / "jobs").exists()
+
+
+def test_progress_is_read_on_after_the_program_began_its_file_anew(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    file.write_text('{"step": 100}\n{"step": 200}\n')
+    progress = ProgressFile(file)
+    file.write_text('{"step": 3}\n')
+    assert progress.read_latest() == Reached(3)
+    assert progress.read_latest() is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f'{{"step": {10**30}}}', f'{{"step": 1, "objective": {10**400}}}'],
+    ids=["step", "objective"],
+)
+def test_numbers_too_large_for_a_message_are_reported_and_not_read(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = ProgressFile(tmp_path / "progress.jsonl")
+    (tmp_path / "progress.jsonl").write_text(f"{line}\n")
+    assert progress.read_latest() is None
+    assert 'expected lines like {"step": 120}' in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_a_failure_is_tried_again_as_often_as_the_job_says_and_then_told(running
     assert running.says("a", m.Ended("run", 3, "boom")) == (s.SentOrder("a", m.Begin(2)),)
     (failed,) = running.says("a", m.Ended("run", 3, "boom"))
     assert failed == s.ProgramFailed(
-        "the program failed 2 times, at last with status 3; its last words:\nboom"
+        "the program failed 2 times, at last with status 3; its last output:\nboom"
     )
 
 
@@ -117,7 +117,7 @@ def test_setup_is_tried_again_too() -> None:
     job.told(m.Joined(("a",)))
     assert job.says("a", m.Ended("setup", 1, "no network")) == (s.SentOrder("a", m.Prepare(PROGRAM)),)
     (failed,) = job.says("a", m.Ended("setup", 1, ""))
-    assert failed == s.ProgramFailed("setup failed 2 times, at last with status 1 and said nothing")
+    assert failed == s.ProgramFailed("setup failed 2 times, at last with status 1 and printed nothing")
 
 
 def test_a_machine_that_hears_of_its_eviction_itself_leaves_at_once_and_its_provider_may_say_so_later(
