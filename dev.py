@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""All that a fresh machine with Python and git needs: ``python3 dev.py quickstart`` and ``... test``.
+"""Installs and runs spotctl on a machine that has only Python: ``python3 dev.py quickstart``, ``... test``.
 
-Installs the pinned, hashed requirements into ``.venv`` beside this file when they changed, and spotctl
-itself in place. Uses nothing but the standard library.
+Installs the pinned, hashed requirements into ``.venv`` beside this file whenever they change, and spotctl
+itself in place. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ CHECKS = (
     ("mypy", "--num-workers", "auto"),
     ("lint-imports",),
 )
-AT_ONCE = str((os.cpu_count() or 1) + 1)
-TESTS = ("pytest", "--numprocesses", AT_ONCE, "--dist", "loadfile", "--no-loadscope-reorder")
-"""A process for each core and one more, as many tests wait; those of one file share what fixtures started.
-See tests/conftest.py."""
-ALONE = ("pytest", "--last-failed", "--last-failed-no-failures", "none", "--alone")
-"""Tests that wait for real processes, on a machine that does much else, may fail for want of time. Those
-few are run once more with the machine to themselves, and named; tests/conftest.py refuses it to others."""
-AS_UV_SAYS = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
-SELDOM_USED = (
+PROCESSES = str((os.cpu_count() or 1) + 1)
+TESTS = ("pytest", "--numprocesses", PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
+"""One process more than cores, as many tests wait. The tests of a file share a process, and so its fixtures.
+tests/conftest.py orders the files."""
+AGAIN_ALONE = ("pytest", "--last-failed", "--last-failed-no-failures", "none", "--alone")
+"""Tests that wait for real processes may run out of time on a busy machine. The few that fail run once more,
+one at a time, and are named; tests/conftest.py allows this for no other test."""
+UV_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
+RARELY_IMPORTED = (
     r"site-packages/(.*/(aio|lexers|tests)|cvxpy|moto|mypyc?|narwhals|pip|pydantic"
     r"|ray/(data|llm|rllib|serve|train|tune)|scipy|setuptools|sklearn)/"
 )
-COMPILE = ("-W", "ignore", "-m", "compileall", "-qq", "-j", "0", "-x", SELDOM_USED)
-"""Many processes start at once, and what they import must not warn. What is no Python 3 stays as it is, and
-what is seldom used, half of all, until it is."""
+COMPILE = ("-W", "ignore", "-m", "compileall", "-qq", "-j", "0", "-x", RARELY_IMPORTED)
+"""Compiles ahead of time, as many processes start at once. Leaves out what few of them import, half of all.
+Files that are no Python 3 fail to compile, and no harm is done."""
 FAILED = 1  # pytest's exit status where tests ran and some failed
 
 
 def main() -> int:
-    """Run one of the two commands; the exit status of the first step that failed."""
+    """Runs one of the two commands, and returns the exit status of the first step that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("quickstart", help="train the example on spot machines of this computer")
     checks = "formatting, lint, types, import contracts and tests"
     verbs.add_parser("test", help=f"{checks}; with arguments: only pytest, with these")
     arguments, more = parser.parse_known_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # whatever is compiled serves many processes
-    if sys.version_info < (3, 11):  # noqa: UP036 - said before anything fails obscurely
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many processes share the compiled modules
+    if sys.version_info < (3, 11):  # noqa: UP036 - a clear message first
         parser.error(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if arguments.verb == "quickstart":
         with installed("run"):
             pass
         return run("spotctl", "launch", str(ROOT / "examples" / "quickstart.yaml"), "--yes", *more)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as many processes share the cores
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tests use all cores already
     with installed("dev"):
-        unfit = 0 if more else run_together(*CHECKS)
-    if more or unfit:
-        return unfit or run("pytest", *more)
+        failed = 0 if more else run_together(*CHECKS)
+    if more or failed:
+        return failed or run("pytest", *more)
     status = run(*TESTS)
-    return run(*ALONE) if status == FAILED else status
+    return run(*AGAIN_ALONE) if status == FAILED else status
 
 
 @contextmanager
 def installed(which: str) -> Iterator[None]:
-    """Bring ``.venv`` up to date with requirements/``which``.txt; quick when it is.
+    """Brings ``.venv`` up to date with requirements/``which``.txt; quick if it is.
 
-    What was installed is compiled while the caller goes on, and is when the context ends.
+    New packages are compiled while the block runs; the context ends when they are.
     """
     requirements = ROOT / "requirements" / f"{which}.txt"
     wanted = hashlib.sha256(requirements.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
@@ -92,19 +92,19 @@ def installed(which: str) -> Iterator[None]:
 
 
 def install(requirements: Path) -> None:
-    """Put the pinned requirements and spotctl itself into ``.venv``."""
+    """Installs the pinned requirements and spotctl itself into ``.venv``."""
     if not executable("python").exists():
         venv.create(ENVIRONMENT, with_pip=True)
     pip("install", "--quiet", "--require-hashes", "-r", str(requirements.with_name("installer.txt")))
-    told = as_pip_is_told()
-    uv(told, "install", "--no-deps", "--require-hashes", "-r", str(requirements))
-    uv(told, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    uv(told, "check")  # that the pins are whole
+    settings = pip_settings()
+    uv(settings, "install", "--no-deps", "--require-hashes", "-r", str(requirements))
+    uv(settings, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    uv(settings, "check")  # that no pin is missing
 
 
 @contextmanager
 def progress(requirements: Path) -> Iterator[None]:
-    """While inside, say how far an installation is: on a terminal in one line, else every ten seconds."""
+    """Shows the progress of an installation: one line on a terminal, else a line every ten seconds."""
     wanted = len(re.findall(r"^[a-z0-9][\w.-]*==", requirements.read_text(), flags=re.MULTILINE))
     line, over, began = sys.stderr.isatty(), Event(), monotonic()
     print(f"installing {wanted} packages into {ENVIRONMENT}", file=sys.stderr, flush=True)
@@ -112,7 +112,7 @@ def progress(requirements: Path) -> Iterator[None]:
     def tell() -> None:
         while not over.wait(0.5 if line else 10.0):
             there = len(list(ENVIRONMENT.glob("[Ll]ib*/**/site-packages/*.dist-info")))
-            told = f"  {min(there, wanted)} of {wanted} are there, {monotonic() - began:.0f} s"
+            told = f"  {min(there, wanted)} of {wanted} installed, {monotonic() - began:.0f} s"
             print(f"\r{told} " if line else told, end="" if line else "\n", file=sys.stderr, flush=True)
 
     telling = Thread(target=tell, daemon=True)
@@ -126,21 +126,21 @@ def progress(requirements: Path) -> Iterator[None]:
 
 
 def pip(verb: str, *arguments: str) -> str:
-    """What it says on its standard output."""
+    """Runs pip and returns its standard output."""
     command = [str(executable("python")), "-m", "pip", verb, "--disable-pip-version-check", *arguments]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def uv(told: dict[str, str], verb: str, *arguments: str) -> None:
-    """As pip does, on all cores."""
+def uv(variables: dict[str, str], verb: str, *arguments: str) -> None:
+    """Runs uv's version of pip, which uses all cores."""
     command = [str(executable("uv")), "pip", verb, "--quiet", "--python", str(executable("python"))]
-    subprocess.run([*command, *arguments], env={**told, **os.environ}, check=True)
+    subprocess.run([*command, *arguments], env={**variables, **os.environ}, check=True)
 
 
-def as_pip_is_told() -> dict[str, str]:
-    """Where this machine's packages come from, for uv's environment: it reads none of pip's settings."""
+def pip_settings() -> dict[str, str]:
+    """Returns pip's settings of package indexes as variables for uv, which does not read them."""
     settings = re.findall(r"^\S+?\.([a-z-]+)='(.*)'$", pip("config", "list"), flags=re.MULTILINE)
-    return {AS_UV_SAYS[name]: value for name, value in reversed(settings) if name in AS_UV_SAYS}
+    return {UV_VARIABLES[name]: value for name, value in reversed(settings) if name in UV_VARIABLES}
 
 
 def run(program: str, *arguments: str) -> int:
@@ -151,7 +151,7 @@ def run(program: str, *arguments: str) -> int:
 
 
 def run_together(*programs: tuple[str, ...]) -> int:
-    """Run them at the same time, show what they say one after the other; the first status that is not 0."""
+    """Runs programs side by side, prints their outputs in order, and returns the first status not 0."""
     with ExitStack() as files:
         started = []
         for program, *arguments in programs:

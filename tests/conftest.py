@@ -1,4 +1,4 @@
-"""Fixtures for every package: recorded data, where there is some."""
+"""Shared fixtures and options, the order of test files, and who may run a second time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FEW_TESTS_BUT_LONG = (
     *("scenarios/test_ends.py", "training/test_network_namespaces.py", "training/test_local_host.py"),
     *("ray/test_kills.py", "training/test_paper_timings.py", "backtest/test_with_deadline.py"),
 )
-"""Files that take half a minute or more for a handful of tests: they begin first, in this order."""
+"""Files that need half a minute or more for a handful of tests. They run first, in this order."""
 SECOND_CHANCES = 5
-"""More failures than these are no busy machine's doing: nothing is run again."""
+"""More failures than this have another cause than a busy machine, so none runs again."""
 
 _BESIDE_THE_REPOSITORY = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def recorded_data() -> Path:
-    """The folder of recorded prices and traces; tests that need it are skipped where there is none.
+    """Returns the folder of recorded prices and traces, or skips the test if there is none.
 
-    ``SPOTCTL_DATA`` names it. It is never part of the repository.
+    ``SPOTCTL_DATA`` names it. The repository does not contain it.
     """
     setting = os.environ.get("SPOTCTL_DATA")
     folder = Path(setting) if setting else _BESIDE_THE_REPOSITORY
@@ -41,15 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--alone",
         action="store_true",
-        help="with --last-failed: a second run of what failed beside others, allowed to few and only where"
-        " real processes were waited for",
+        help="with --last-failed: refuse a second run of many tests, or of tests that wait for no process",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The default run draws the same examples everywhere; a campaign draws new ones.
+    """Has hypothesis draw the same examples in every default run, and new ones in a campaign.
 
-    Signals that whoever began the run ignores (in the background, under nohup) are heard: tests inherit them.
+    Restores signals that the parent ignores (in the background, under nohup), as tests inherit them.
     """
     usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
     for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -62,20 +61,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the work, order it; refuse a second run that no busy machine explains."""
-    if hasattr(config, "workerinput"):  # of pytest-xdist, which hands out files in this order
+    """Orders files for several processes; refuses a second run if a busy machine cannot be the cause."""
+    if hasattr(config, "workerinput"):  # set by pytest-xdist, which distributes files in this order
         take_turns(items)
     if not config.getoption("--alone"):
         return
     plain = [item.nodeid for item in items if not waits(item)]
     if plain:
-        raise pytest.UsageError("failed, and wait for no real process: " + ", ".join(plain[:SECOND_CHANCES]))
+        raise pytest.UsageError(
+            "these failed, and wait for no real process: " + ", ".join(plain[:SECOND_CHANCES])
+        )
     if len(items) > SECOND_CHANCES:
-        raise pytest.UsageError(f"{len(items)} tests failed: too many to be a busy machine's doing")
+        raise pytest.UsageError(f"{len(items)} tests failed: too many for a busy machine to be the cause")
 
 
 def pytest_collection_finish() -> None:
-    """All that was imported stays: whoever looks for garbage need not go through it again and again."""
+    """Exempts all imported objects from garbage collection, which would visit them again and again."""
     gc.freeze()
 
 
@@ -88,9 +89,9 @@ def waits(item: pytest.Item) -> bool:
 
 
 def take_turns(items: list[pytest.Item]) -> None:
-    """Files that wait for real processes in turn with those that compute, of each kind the largest first.
+    """Alternates files that wait for real processes with files that compute, the largest of each kind first.
 
-    So cores seldom idle while a file waits, nor in the end, when the last files are short.
+    Cores seldom idle this way: another file computes while one waits, and the last files are short.
     """
     files = [list(of_file) for _, of_file in groupby(items, key=lambda item: item.path)]
     files.sort(key=lambda of_file: (_first(of_file[0].path), -len(of_file)))
@@ -102,12 +103,12 @@ def take_turns(items: list[pytest.Item]) -> None:
 
 
 def _first(path: Path) -> int:
-    """Its place among the long files; all others come after those."""
+    """Returns the position among the long files; all other files share the one after them."""
     places = (place for place, name in enumerate(FEW_TESTS_BUT_LONG) if str(path).endswith(f"/{name}"))
     return next(places, len(FEW_TESTS_BUT_LONG))
 
 
 @pytest.fixture(scope="session")
 def campaign(request: pytest.FixtureRequest) -> bool:
-    """Whether long campaigns run in full; otherwise each runs a small, seeded sample of itself."""
+    """Whether long campaigns run in full; otherwise each runs a small, seeded sample."""
     return bool(request.config.getoption("--campaign"))
