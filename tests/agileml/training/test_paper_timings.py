@@ -68,9 +68,14 @@ def test_automatic_stages_are_the_best_or_within_noise_of_it(ratio: str) -> None
     assert told.automatic <= min(told.took.values()) * (1 + NOISE)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("first", [Stage.ONE, Stage.THREE])
-def test_automatic_stages_leave_a_stage_that_turns_out_longer_than_it_promised(first: Stage) -> None:
+def test_automatic_stages_leave_a_stage_that_turns_out_longer_than_it_promised(
+    first: Stage, campaign: bool
+) -> None:
     """At 7:1 stages 1 and 3 take a tenth longer than stage 2, which their known costs alone do not show."""
+    if first is Stage.ONE and not campaign:
+        pytest.skip("only with --campaign: stage 3 is tried in every run")
     assert settles_on(RATIOS["7:1"], first) is Stage.TWO
 
 

@@ -157,7 +157,7 @@ def test_a_machine_is_given_up_where_another_market_is_cheaper_by_more_than_the_
         d.decision for d in entries if isinstance(d, e.Decided) and d.decision.action is Action.TERMINATE
     ]
     assert len(given_up) == 1
-    assert "cheaper than here" in given_up[0].why
+    assert "less than another hour here" in given_up[0].why
     assert len({a.market for a in state.allocations.values()}) == 2
     assert (state.training.clock, state.training.clocks_redone, state.recovery.evicted_allocations) == (
         20,
