@@ -33,6 +33,7 @@ from agileml.client import TrainingClient
 from agileml.job import JobFolder, TrainingJob
 from agileml.node.programs import messages as m
 from agileml.node.programs.job_folder import ProgramFolder
+from agileml.node.run_folder import RunFolder
 from agileml.protocol import commands as c
 from agileml.protocol.events import Setup
 from agileml.protocol.telemetry import Upward
@@ -385,6 +386,13 @@ def _name(make: Callable[[Path], Bench]) -> str:
     return make.__name__
 
 
+@pytest.fixture(autouse=True)
+def _remove_sockets(tmp_path: Path) -> Iterator[None]:
+    yield
+    for sockets in tmp_path.rglob("sockets"):
+        RunFolder(sockets.parent).remove_sockets()
+
+
 @pytest.fixture(params=BENCHES, ids=_name)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made: Bench = request.param(tmp_path)
@@ -392,9 +400,6 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if isinstance(made.machines, PlayedAgents):
         for agent in made.machines.agents.values():
             agent.close()
-        made.machines.folder.remove_sockets()
-    elif isinstance(made.machines, PlayedController):
-        made.machines.folder.remove_sockets()
 
 
 @pytest.fixture
