@@ -163,7 +163,7 @@ def resume_queue(
                     runner.add_ended_job(final, certain_cost(one.state))
                     held[name].close()
                 else:
-                    runner.reenter_job(members[name], one, held[name])
+                    runner.resume_job(members[name], one, held[name])
             known = {*record.entered, *record.left, *record.removed}
             runner.admit_jobs(
                 by_priority([member for member in members.values() if member.name not in known])

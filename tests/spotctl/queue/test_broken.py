@@ -168,7 +168,7 @@ def test_machines_of_jobs_that_were_let_in_go_whatever_breaks_before_the_loop(
                 assert found is not None
                 one = reopen_claimed(found, claim)
                 noting = Noting(one.run, one.ledger, one.settings, one.inputs, one.state, one.entries, gone)
-                runner.reenter_job(of(settings, name), noting, claim)
+                runner.resume_job(of(settings, name), noting, claim)
             raise Crash
 
     with pytest.raises(Crash):
