@@ -3,9 +3,9 @@
     d    bid deltas, dollars per hour above the price
     h    horizons, seconds
 
-A running job queries its fitted model exactly, for the delta and the time left that it has. A backtest asks
-millions of times and reads between knots instead, linearly in both. The deltas that are bid and the full hour
-are knots, so every request is scored exactly.
+A running job queries its fitted model exactly, for its own delta and time left. A backtest asks millions of
+times, so it interpolates between knots, linearly in both. The deltas that are bid and the full hour are
+knots, so every request is scored exactly.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class BetaTables:
         between = bool(across.any())
         answers = []
         for table in (self.survival, self.uptime_s):
-            if horizon_s.size == 1:  # one horizon for all: cut the table there first
+            # Requests all look an hour ahead: interpolating the small table once is cheaper than each row.
+            if horizon_s.size == 1:
                 cut = table[:, :, h.item()] * (1 - along.item()) + table[:, :, h.item() + 1] * along.item()
                 knot = market * len(self.deltas) + d
                 lower, upper = cut.take(knot), cut.take(knot + 1) if between else 0.0
@@ -98,6 +99,7 @@ class BetaTables:
                 lower = table.take(knot) * (1 - along) + table.take(knot + 1) * along
                 upper = table.take(beyond) * (1 - along) + table.take(beyond + 1) * along
             mixed = lower * (1 - across) + upper * across if between else lower
+            # A bid below the price holds nothing.
             answers.append(np.where(delta < 0, 0.0, mixed))
         return answers[0], answers[1]
 

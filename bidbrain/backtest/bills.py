@@ -63,7 +63,7 @@ def settle_all(
     ends = np.where(ended.end > begins, ends, begins)
     hours = -(-(ends - begins) // HOUR_S)
     owner = np.repeat(np.arange(len(begins)), hours)
-    # The number of each hour within its allocation.
+    # The number of each hour within its allocation, from 0.
     nth = np.arange(len(owner)) - np.repeat(np.cumsum(hours) - hours, hours)
     opens = begins[owner] + nth * HOUR_S
     closes = np.minimum(opens + HOUR_S, ends[owner])
@@ -157,6 +157,7 @@ def _integrate_price(tape: PriceTape, market: Codes, begins: Codes, ends: Codes)
 
 def _to_micros(price: Floats) -> Codes:
     """Returns micro-dollars per hour. Raises ValueError where that is not exact."""
+    # Rounding tells a price in micro-dollars, which floats miss by a little, from one that is finer.
     whole = np.rint(price * _MICROS)
     if not np.allclose(whole, price * _MICROS, rtol=0, atol=1e-3):
         raise ValueError(

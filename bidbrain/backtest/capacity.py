@@ -1,4 +1,4 @@
-"""Knows when markets had machines to give, as observed: it decides refusals and evictions of a backtest.
+"""Decides refusals and evictions of a backtest by when markets had machines to give, as observed.
 
 ``spotctl.providers.simulated`` reads the same spells for one machine; a test of one job on both compares
 them. These spells include the future; strategies never see them.
@@ -40,7 +40,7 @@ class CapacityTape:
     def taken_at(self, market: Codes, since: Codes) -> Codes:
         """Returns, (k,), when machines held at ``since`` are taken for lack of capacity.
 
-        ``NEVER`` where not.
+        ``NEVER`` where they are not.
         """
         found = np.full(len(market), NEVER)
         for spells, mine in self._by_market(market):
@@ -57,6 +57,7 @@ class CapacityTape:
 def _has_capacity(spells: Spells, at: Codes) -> Flags:
     current = np.searchsorted(spells.begins, at, side="right") - 1
     place = np.maximum(current, 0)
+    # A spell that ended without a loss ended because nobody watched any more: machines were still there.
     there: Flags = (current >= 0) & ((at < spells.ends[place]) | ~spells.lost[place])
     return there
 

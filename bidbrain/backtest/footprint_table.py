@@ -1,4 +1,4 @@
-"""Holds the footprints of n jobs as columns: each allocation has a place, reused once it is empty.
+"""Holds the footprints of n jobs as columns: each allocation has a place, which is reused once empty.
 
 Mutable on purpose and private to the engine: a backtest writes a few numbers at a time into large arrays.
 """
@@ -37,7 +37,7 @@ class FootprintTable:
     number: Codes
     """From 1, in the order of requests."""
     refused: Flags
-    """Refused, but the job has not been told yet."""
+    """Refused, and not reported to the job yet."""
 
     @classmethod
     def for_jobs(cls, jobs: int) -> FootprintTable:
@@ -47,6 +47,7 @@ class FootprintTable:
             return np.zeros((jobs, _FIRST_PLACES), np.int64)
 
         bids = np.zeros((jobs, _FIRST_PLACES))
+        # A new array for each column: the engine writes into them.
         never = np.full((jobs, _FIRST_PLACES), NEVER)
         heard = np.zeros((jobs, _FIRST_PLACES), np.bool_)
         return cls(
@@ -68,6 +69,10 @@ class FootprintTable:
         stays: Flags = (self.count > 0) & (self.leaves_at == NEVER)
         return stays
 
+    def clear_gone(self, now: Codes) -> None:
+        """Empties the places of machines that were given up and are gone by ``now`` (n,)."""
+        self.count[self.leaves_at <= now[:, None]] = 0
+
     def select(self, chosen: Codes) -> FootprintTable:
         """Returns copies of the footprints at ``chosen``."""
         return FootprintTable(*(getattr(self, f.name)[chosen] for f in fields(self)))
@@ -79,5 +84,6 @@ class FootprintTable:
                 column = getattr(self, f.name)
                 # Doubling: a footprint rarely grows again after that.
                 setattr(self, f.name, np.concatenate([column, np.zeros_like(column)], axis=1))
+        # ``argmin`` of booleans is the first False: the first place without machines.
         found: Codes = (self.count[rows] > 0).argmin(axis=1)
         return found

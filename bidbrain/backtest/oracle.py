@@ -131,12 +131,13 @@ def _least_cost(
     window = reach + hour + 1
     fee = prices * max(job.boot_s + setting.scaling.sigma_s - grid_s, 0.0)
     paid = np.concatenate([[0.0], np.cumsum(cells.rate)]) * grid_s
+    # Beyond a job's last cell V is 0: there is nothing left to pay.
     value = np.zeros((longest + window + 1, len(first), len(prices)))
     for k in range(longest - 1, -1, -1):
         at = np.minimum(first + k, last)
         best = grid_s * np.minimum(cells.rate[at][:, None], prices) + value[k + 1]
         best = np.minimum(best, fee + _least_until(value, k, cells.ride[at] - at))
-        # A paid hour first, and a free ride after it.
+        # An hour paid for, and a free ride after it.
         then = np.minimum(at + hour, last)
         late = _least_until(value, k + hour, cells.late_ride[then] - then)
         hours = np.maximum((paid[then] - paid[at])[:, None] - prices * grid_s, 0.0)
@@ -169,6 +170,7 @@ def _core_seconds(setting: MarketSetup, work: float, seconds: Floats) -> Floats:
     Where even all cores are too slow, all of them: then no strategy is done in time either.
     """
     largest = float(setting.cores.max())
+    # The lower end is returned: rounding must never raise a lower bound.
     low, high = np.zeros_like(seconds), np.full_like(seconds, _most_cores(setting))
     for _ in range(60):
         middle = (low + high) / 2

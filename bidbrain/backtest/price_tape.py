@@ -26,6 +26,7 @@ from pricing_data.model.market import Market, PriceHistory
 from pricing_data.model.units import Instant
 
 UNLIMITED: Final = Observations()
+"""Stands for markets that always have capacity."""
 _BUCKET_S: Final = 300
 """Width of the buckets of ``PriceTape.first``: about as long as a price lasts."""
 
@@ -66,6 +67,7 @@ class PriceTape:
         edges, offset = np.arange(begin, end + _BUCKET_S, _BUCKET_S), 0
         for market in markets:
             known = history.series(market)
+            # The price in force at the window's begin may have been set long before it.
             low = max(int(np.searchsorted(known.times, begin, side="right")) - 1, 0)
             high = int(np.searchsorted(known.times, end, side="right"))
             if high <= low:

@@ -45,7 +45,7 @@ class JobProgress:
         return ideal * (1.0 - self._checkpoints.overhead) if self._checkpoints else ideal
 
     def finish_time(self, rate: Floats) -> Codes:
-        """Returns the first second at which all work is done, if nothing else happened."""
+        """Returns, (n,), the first second at which all work is done if the rate stays."""
         from_then = np.maximum(self.now, self._paused_until)
         left = np.maximum(self._job.work * _ALL - self._work, 0.0)
         needed = np.full(len(left), np.inf)
@@ -55,7 +55,7 @@ class JobProgress:
         return np.where(soon, from_then + np.ceil(np.where(soon, needed, 0)).astype(np.int64), NEVER)
 
     def advance_to(self, rate: Floats, to: Codes) -> None:
-        """Works at ``rate`` until ``to``, but for pauses."""
+        """Adds the work done at ``rate`` until ``to`` (n,), pauses left out."""
         seconds = np.maximum(to - np.maximum(self.now, self._paused_until), 0)
         self._work += seconds * rate
         self.now = to
@@ -76,6 +76,7 @@ class JobProgress:
         """Takes machines from ``rows``: what was not saved is done again."""
         self.pause_jobs(rows)
         if self._checkpoints is not None:
+            # A job that loses two allocations at once loses its unsaved work only once.
             rows = np.unique(rows)
             self._work[rows] -= self._unsaved[rows]
             self._unsaved[rows], self._running_s[rows] = 0.0, 0.0
@@ -90,6 +91,7 @@ class JobProgress:
         """Continues after ``clocks``: what came later is done again."""
         assert self._job.core_seconds_per_clock is not None
         self._work[rows] = clocks * self._job.core_seconds_per_clock
+        # The wait for the new machines replaces any pause: nothing works before they have joined.
         self._paused_until[rows] = self.now[rows]
 
     def work_left(self, rows: Codes) -> Floats:

@@ -34,7 +34,7 @@ class TierTable:
     """``NEVER`` once the warning was given."""
     ends_at: Codes
     asks_at: Codes
-    """The moment of the next request, where no market had any."""
+    """The moment of the next request, where no market had capacity."""
     checkpoint_clock: Codes
     """Clock of the newest checkpoint."""
     began_from: Codes
@@ -96,6 +96,7 @@ class TierTerminationLog:
         job, market, bid, runs_at, end, evicted = (
             np.concatenate(column) for column in zip(*self._rows, strict=True)
         )
+        # The last key of ``lexsort`` sorts first: by job, then by time.
         order = np.lexsort((runs_at, job))
         job, market, bid, runs_at, end, evicted = (
             column[order] for column in (job, market, bid, runs_at, end, evicted)
@@ -108,6 +109,7 @@ class TierTerminationLog:
             number=np.zeros(len(job), np.int64),
             requested_at=runs_at - boot_s,
             runs_at=runs_at,
+            # Machines that end while they boot cost nothing.
             end=np.maximum(end, runs_at),
             evicted=evicted & (end > runs_at),
             at_finish=~evicted,

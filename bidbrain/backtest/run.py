@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.backtest.active_jobs import FitSurvivals
 from bidbrain.backtest.bills import Bills, settle_all
-from bidbrain.backtest.engine import BatchResult, FitSurvivals, run_batch
+from bidbrain.backtest.engine import BatchResult, run_batch
 from bidbrain.backtest.job import BacktestJob
 from bidbrain.backtest.price_tape import NEVER, PriceTape
 from bidbrain.backtest.statistics import Outcomes

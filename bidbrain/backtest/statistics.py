@@ -31,9 +31,10 @@ class Outcomes:
     finish_s: Floats
     """Seconds from the start to the end of the work; infinite where the data ended first."""
     on_demand_s: Floats
+    """Machine-seconds, like the next two."""
     spot_s: Floats
     free_s: Floats
-    """Machine-seconds that were paid on demand, paid on spot, and refunded."""
+    """Refunded; ``on_demand_s`` and ``spot_s`` are paid for."""
     evictions: Counts
     late: Flags
     """Whether it missed its deadline; all false where the job has none."""
@@ -83,6 +84,7 @@ def mean_interval(
     Jobs that start within one block see the same market, so single starts are no independent samples;
     ``block_s`` should be at least as long as a job.
     """
+    # Blocks without a start are left out: they hold no value to draw.
     _, block = np.unique(starts // max(int(block_s), 1), return_inverse=True)
     sums = np.bincount(block, weights=values)
     sizes = np.bincount(block).astype(np.float64)

@@ -66,6 +66,7 @@ class TerminationLog:
         job, market, count, bid, number, runs_at, end, evicted = (
             np.concatenate(column) for column in zip(*self._rows, strict=True)
         )
+        # A machine warned shortly before its job is done is released with the job, not evicted.
         evicted = evicted & (end <= finish[job])
         at_finish = ~evicted & (end >= finish[job])
         end = np.minimum(end, finish[job])

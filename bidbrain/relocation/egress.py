@@ -7,13 +7,13 @@
     c        egress        dollars per gigabyte that leaves
     P, v     price, speed  what a place costs per hour, and does per second
 
-A checkpoint travels through its region's object store: between zones of a region that is free, and it is
-there as soon as the program is (``CarriedCheckpoint``). Copied directly, as here, zones count as well.
+A running job's checkpoint travels through its region's object store (``CarriedCheckpoint``): between zones of
+a region that is free and takes no time. A direct copy (``move_cost``) crosses zones at their price.
 
-A move costs c (s + d) dollars, and r + (s + d) / b seconds in which the new place is paid for nothing. It is
-worth that if the work left, or as much of it as the new prices can be trusted to last for, is cheaper by more
-than the cost; and by a margin, so that the job does not alternate between two places of similar price. A
-footprint lives in one region: what moves is a whole job. Does not know where prices come from or what evicts.
+A move costs c (s + d) dollars, and r + (s + d) / b seconds of the new place without progress. It is worth
+that if the work left is cheaper there by more than this cost. Only work counts that is done while prices can
+be trusted to last. A margin keeps the job from alternating between two places of similar price. A footprint
+lives in one region, so a whole job moves. Knows no source of prices, and no evictions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARGIN: Final = 0.05
 
 
 class Distance(StrEnum):
-    """Says how far two markets are apart, as data transfer is priced."""
+    """Names the widest border between two markets, as data transfer is priced."""
 
     NONE = "none"
     ZONE = "zone"
@@ -79,13 +79,13 @@ class EgressPrices:
 
 @dataclass(frozen=True, slots=True)
 class TransferLoad:
-    """Says what a job carries and how long it takes to restart."""
+    """Holds what a job carries, and how long it takes to restart."""
 
     size_gb: float
     gb_per_s: float
     restart_s: Seconds
     dataset_gb: float = 0.0
-    """Only where it is not there yet; Narayanan 6.3.2 copies it to every cloud once, for many jobs."""
+    """0 where the new place has it already; Narayanan 6.3.2 copies it to every cloud once, for many jobs."""
 
     def __post_init__(self) -> None:
         if self.size_gb < 0 or self.dataset_gb < 0 or self.restart_s < 0 or self.gb_per_s <= 0:
@@ -111,7 +111,7 @@ class JobSite:
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """Says what a move to another market takes, in dollars and in seconds."""
+    """Holds what a move to another market costs, in dollars and in seconds."""
 
     egress: Usd
     delay_s: Seconds
@@ -132,6 +132,7 @@ def move_cost(
     ``lost_s`` is work to be done again at the speed of the new place, where no checkpoint was taken on
     leaving (after an eviction); a voluntary move loses none.
     """
+    # All of ``delay_s`` is paid for at the new place's price: it is held while the data arrives.
     carried_gb = baggage.size_gb + baggage.dataset_gb
     apart = distance(here, there.market)
     carrying_s = 0.0 if apart is Distance.NONE else carried_gb / baggage.gb_per_s
@@ -144,11 +145,12 @@ def move_cost(
 
 
 def expected_saving(here: JobSite, there: JobSite, cost: MoveCost, work_left: float, lasts_s: float) -> Usd:
-    """Returns dollars saved by moving now, net of the move, negative where staying is cheaper.
+    """Returns dollars saved by moving now, net of the move; negative where staying is cheaper.
 
-    Counted over the work left, or what the new place does in ``lasts_s``, the time for which both prices can
-    be expected to hold.
+    Counts the work left, or what the new place does in ``lasts_s`` if that is less: the seconds for which
+    both prices are expected to hold.
     """
+    # Beyond ``lasts_s`` the job would decide again, so later work is no reason to move now.
     work = min(work_left, there.speed * lasts_s)
     return Usd(
         work * (here.cost_per_work - there.cost_per_work) - cost.total_cost if work > 0 else -cost.total_cost
@@ -162,6 +164,7 @@ def worth_moving(
     work = min(work_left, there.speed * lasts_s)
     if work <= 0 or there.cost_per_work >= here.cost_per_work:
         return False
+    # Staying does no work at any price, so the saving is infinite and has no share to compare.
     if math.isinf(here.cost_per_work):
         return True
     return expected_saving(here, there, cost, work_left, lasts_s) > margin * work * here.cost_per_work
@@ -169,7 +172,7 @@ def worth_moving(
 
 @dataclass(frozen=True, slots=True)
 class CarriedCheckpoint:
-    """Says what a running job would carry if it continued elsewhere, and from where."""
+    """Holds what a running job would carry if it continued elsewhere, and from where."""
 
     baggage: TransferLoad
     """Its ``restart_s`` is 0: a restart costs the same everywhere."""
@@ -178,10 +181,7 @@ class CarriedCheckpoint:
     """Where the job is, or where its newest checkpoint was written; None while there is nothing to carry."""
 
     def transfer_cost(self, there: JobSite) -> MoveCost:
-        """Returns the cost of continuing in ``there``.
-
-        Nothing within a region, whose object store has the checkpoint.
-        """
+        """Returns the cost of continuing in ``there``; ``NO_MOVE`` within the region of ``home``."""
         if self.home is None or not leaves_region(self.home, there.market):
             return NO_MOVE
         return move_cost(self.baggage, self.egress, self.home, there)
@@ -206,4 +206,5 @@ def egress_owed(size_bytes: int, usd_per_gb: float) -> MicroUsd:
     >>> egress_owed(2_500_000_000, 0.02)
     50000
     """
+    # Integers throughout, because a ledger's sums must be exact.
     return MicroUsd((size_bytes * to_micros(usd_per_gb) + BYTES_PER_GB // 2) // BYTES_PER_GB)

@@ -6,7 +6,7 @@
 After Narayanan, section 6.3.2: choosing a kind of machine by dollars per work instead of by name, among more
 markets, and again whenever prices change. Choices at t read prices at t alone; ``egress.py`` prices moves.
 Knows no GPUs and no clouds: options are columns. Evictions are left out, as in the source: its jobs
-checkpoint, and machines of its kind were lost every few hours to days.
+checkpoint, and lost machines only every few hours to days.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Journey:
 
 @dataclass(frozen=True, slots=True)
 class MovePolicy:
-    """Says what a move takes, and how long prices are trusted to last."""
+    """Sets what a job carries, what a move costs, and for how many seconds prices are trusted."""
 
     baggage: TransferLoad
     egress: EgressPrices
@@ -91,6 +91,7 @@ def follow_prices(options: Options, start: int, work: float, moving: MovePolicy 
             if move is not None:
                 here, cost, idle_s = there, cost + move[0], move[1]
                 places.append(there)
+        # The offer ended, and either nowhere has a better one or the job may not move.
         if math.isinf(per_work[here, at]):
             break
         # A move may idle for longer than a step; the rest carries over.
@@ -98,6 +99,7 @@ def follow_prices(options: Options, start: int, work: float, moving: MovePolicy 
         working_s = min(options.step_s - wasted_s, left / float(options.speed[here]))
         cost += float(options.prices[here, at]) * (wasted_s + working_s) / HOUR_S
         idle_s, left = idle_s - wasted_s, left - working_s * float(options.speed[here])
+        # Sums of floats miss 0 by a little, which would cost another step.
         if left <= 1e-9 * work:
             elapsed = (at - start) * options.step_s + wasted_s + working_s
             return Journey(Usd(cost), Seconds(elapsed), tuple(places))
@@ -107,11 +109,12 @@ def follow_prices(options: Options, start: int, work: float, moving: MovePolicy 
 def _worthwhile_cost(
     options: Options, at: int, here: int, there: int, left: float, moving: MovePolicy
 ) -> tuple[float, float] | None:
-    """Returns (egress dollars, seconds without progress) of a move that is worth it; None where none is."""
+    """Returns (egress dollars, seconds without progress) of a move if it is worth it, else None."""
     now, then = _site_at(options, here, at), _site_at(options, there, at)
     cost = move_cost(moving.baggage, moving.egress, now.market, then)
     if not worth_moving(now, then, cost, left, moving.lasts_s, moving.margin):
         return None
+    # Without ``cost.idle``: the caller pays for idle seconds step by step, at the prices of each.
     return cost.egress, cost.delay_s
 
 

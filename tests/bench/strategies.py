@@ -28,7 +28,7 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.backtest.engine import FitSurvivals
+from bidbrain.backtest.active_jobs import FitSurvivals
 from bidbrain.backtest.oracle import clairvoyant_bound
 from bidbrain.backtest.run import backtest
 from bidbrain.bidding.decision_batch import SurvivalBatch
