@@ -27,14 +27,14 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.backtest.active_jobs import ActiveJobs, DecisionView, FitSurvivals
 from bidbrain.backtest.job import DRAIN_S, BacktestJob
 from bidbrain.backtest.price_tape import NEVER, PriceTape
 from bidbrain.backtest.progress import JobProgress
 from bidbrain.backtest.reliable_tier import TierTerminationLog
+from bidbrain.backtest.running_jobs import DecisionView, FitSurvivals, RunningJobs
 from bidbrain.backtest.spot_provider import SpotProvider
 from bidbrain.backtest.terminations import EndedAllocations, TerminationLog
-from bidbrain.backtest.tier_placement import TierPlacement
+from bidbrain.backtest.tier_requests import TierRequests
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.bidding.decision_times import DECISION_PERIOD_S, RENEWAL_LEAD_S
 from bidbrain.strategies.base import NO_REQUEST, ExchangingStrategy, PlacingStrategy, Strategy
@@ -110,12 +110,12 @@ class _Batch:
         # Without placement the training begins at a known moment; the wait until then has no events.
         origin = self._begins if placing is None or job.restart is None else starts
         progress = JobProgress(job, strategy.recovery, setting.scaling.lambda_s, origin)
-        self._jobs = ActiveJobs(setting, strategy, progress)
+        self._jobs = RunningJobs(setting, strategy, progress)
         self._view = DecisionView(self._jobs, setting, tape, self._provider, beliefs, starts)
-        self._placement: TierPlacement | None = None
+        self._placement: TierRequests | None = None
         if placing is not None and job.restart is not None:
             self._begins = np.full(size, NEVER)
-            self._placement = TierPlacement(
+            self._placement = TierRequests(
                 placing,
                 setting,
                 job.restart,

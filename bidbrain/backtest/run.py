@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.backtest.active_jobs import FitSurvivals
 from bidbrain.backtest.bills import Bills, settle_all
 from bidbrain.backtest.engine import BatchResult, run_batch
 from bidbrain.backtest.job import BacktestJob
 from bidbrain.backtest.price_tape import NEVER, PriceTape
+from bidbrain.backtest.running_jobs import FitSurvivals
 from bidbrain.backtest.statistics import Outcomes
 from bidbrain.backtest.terminations import EndedAllocations
 from bidbrain.bidding.decision_batch import Codes, MarketSetup

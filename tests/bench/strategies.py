@@ -28,9 +28,9 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.backtest.active_jobs import FitSurvivals
 from bidbrain.backtest.oracle import clairvoyant_bound
 from bidbrain.backtest.run import backtest
+from bidbrain.backtest.running_jobs import FitSurvivals
 from bidbrain.bidding.decision_batch import SurvivalBatch
 from bidbrain.strategies.registry import DEFAULT
 from pricing_data.model.units import Instant, format_instant, parse_instant

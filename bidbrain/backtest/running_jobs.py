@@ -27,7 +27,7 @@ REFIT_S: Final = HOUR_S
 """A running job fits its model every hour, from its start on."""
 
 
-class ActiveJobs:
+class RunningJobs:
     """Holds n jobs under way: row i of every table is the job ``number[i]``."""
 
     def __init__(self, setting: MarketSetup, strategy: Strategy, progress: JobProgress) -> None:
@@ -84,7 +84,7 @@ class DecisionView:
 
     def __init__(
         self,
-        jobs: ActiveJobs,
+        jobs: RunningJobs,
         setting: MarketSetup,
         tape: PriceTape,
         provider: SpotProvider,

@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats
-from bidbrain.backtest.active_jobs import ActiveJobs, DecisionView
 from bidbrain.backtest.price_tape import NEVER
+from bidbrain.backtest.running_jobs import DecisionView, RunningJobs
 from bidbrain.backtest.spot_provider import SpotProvider
 from bidbrain.bidding.decision_batch import Codes, MarketSetup
 from bidbrain.strategies.base import NO_REQUEST, PlacingStrategy
 from bidbrain.strategies.reliable_tier import MAX_FAILED_RESTARTS, Restart
 
 
-class TierPlacement:
+class TierRequests:
     """Requests reliable machines where ``strategy`` wants them.
 
     ``boot_s``: seconds from a request to a running machine; ``join_s``: from there to taking part.
@@ -27,7 +27,7 @@ class TierPlacement:
         strategy: PlacingStrategy,
         setting: MarketSetup,
         restart: Restart,
-        jobs: ActiveJobs,
+        jobs: RunningJobs,
         view: DecisionView,
         provider: SpotProvider,
         boot_s: int,
