@@ -20,10 +20,24 @@ NOTHING: Final = MicroUsd(0)
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineComparison:
+    """Compares whole runs with what their work costs on demand. Amounts are None if no run is compared."""
+
+    baseline: MicroUsd | None = None
+    """The cheaper of both baselines of each compared run."""
+    as_fast: MicroUsd | None = None
+    """The same work as fast, on demand; where nothing is as fast, the cheapest way."""
+    cheapest: MicroUsd | None = None
+    """The cheapest way on demand."""
+    uncompared: MicroUsd = NOTHING
+    """What the other runs cost."""
+    uncompared_runs: Mapping[str, str] = field(default_factory=dict)
+    """The other runs, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
-    """Sums up what was paid, and for what. ``spot`` is net of ``refunded``; ``egress`` counts at its
-    origin.
-    """
+    """Sums up what was paid, and for what."""
 
     key: str
     runs: int
@@ -33,8 +47,11 @@ class Group:
     """Instance-seconds on spot machines that were refunded."""
     on_demand_s: int
     spot: MicroUsd
+    """Net of ``refunded``."""
     on_demand: MicroUsd
     refunded: MicroUsd
+    egress: MicroUsd
+    """For checkpoints that left a region; counted in the region that they left."""
     evictions: int
     """Allocations that were warned, as a run counts them."""
     evicted: int
@@ -42,21 +59,11 @@ class Group:
     unfinished: int = 0
     """How many of ``runs`` have not ended: their cost is known up to their last entry."""
     clocks_redone: int | None = None
-    """Work lost; known of whole runs only, as are the baselines."""
+    """Work lost; None for parts of runs."""
     seconds_redone: int | None = None
-    """Seconds that commands' programs ran in vain, likewise."""
-    baseline: MicroUsd | None = None
-    """The cheaper of both baselines of each compared run; None where none is compared."""
-    as_fast: MicroUsd | None = None
-    """For the same runs: the same work as fast, on demand; where nothing is as fast, the cheapest way."""
-    cheapest: MicroUsd | None = None
-    """For the same runs: the cheapest way on demand."""
-    egress: MicroUsd = NOTHING
-    """For checkpoints that left a region."""
-    uncompared: MicroUsd = NOTHING
-    """The part of ``total`` that the other runs cost."""
-    uncompared_runs: Mapping[str, str] = field(default_factory=dict)
-    """Those runs, with the reason."""
+    """Seconds that commands' programs ran in vain; None for parts of runs."""
+    comparison: BaselineComparison = BaselineComparison()
+    """Empty for parts of runs, as a baseline belongs to a whole run."""
 
     @property
     def total(self) -> MicroUsd:
@@ -65,7 +72,8 @@ class Group:
     @property
     def savings(self) -> float | None:
         """Returns the share of the baseline that was not spent, for the compared runs."""
-        return None if not self.baseline else 1 - (self.total - self.uncompared) / self.baseline
+        found = self.comparison
+        return None if not found.baseline else 1 - (self.total - found.uncompared) / found.baseline
 
 
 Summaries: TypeAlias = Mapping[str, RunSummary]
@@ -117,11 +125,13 @@ def _sum_runs(key: str, runs: Summaries) -> Group:
         of_all,
         clocks_redone=sum(run.clocks_redone for run in runs.values()),
         seconds_redone=sum(run.seconds_redone for run in runs.values()),
-        baseline=_sum_if_any(run.baseline for run in compared),
-        as_fast=_sum_if_any(run.cheapest if run.as_fast is None else run.as_fast for run in compared),
-        cheapest=_sum_if_any(run.cheapest for run in compared),
-        uncompared=MicroUsd(sum(run.total for run in others.values())),
-        uncompared_runs={name: run.no_savings_reason or "" for name, run in others.items()},
+        comparison=BaselineComparison(
+            baseline=_sum_if_any(run.baseline for run in compared),
+            as_fast=_sum_if_any(run.cheapest if run.as_fast is None else run.as_fast for run in compared),
+            cheapest=_sum_if_any(run.cheapest for run in compared),
+            uncompared=MicroUsd(sum(run.total for run in others.values())),
+            uncompared_runs={name: run.no_savings_reason or "" for name, run in others.items()},
+        ),
     )
 
 

@@ -49,17 +49,15 @@ def _time_zone(runs: Summaries) -> str | None:
 
 def _uncompared_notes(whole: Group) -> list[str]:
     """Returns the cost for which no saving is known, with its runs by reason."""
-    lines = []
-    for reason, count in Counter(whole.uncompared_runs.values()).items():
-        runs = [run for run, why in whole.uncompared_runs.items() if why == reason]
+    lines, left_out = [], whole.comparison.uncompared_runs
+    for reason, count in Counter(left_out.values()).items():
+        runs = [run for run, why in left_out.items() if why == reason]
         named = ", ".join(runs[:_RUNS_NAMED]) + (", ..." if count > _RUNS_NAMED else "")
         lines.append(f"  {amounts.count_noun(count, 'run')}: {reason}: {named}")
     if not lines:
         return []
-    return [
-        f"saved: leaves out {amounts.format_exact(whole.uncompared)}, for which no saving is known:",
-        *lines,
-    ]
+    cost = amounts.format_exact(whole.comparison.uncompared)
+    return [f"saved: leaves out {cost}, for which no saving is known:", *lines]
 
 
 def _unfinished_notes(whole: Group) -> list[str]:
@@ -95,13 +93,14 @@ def report_document(runs: Summaries, by: Grouping) -> str:
             "money": MONEY,
             "rows": rows,
             "total": _group_fields(whole, by),
-            "runs_not_compared": dict(whole.uncompared_runs),
+            "runs_not_compared": dict(whole.comparison.uncompared_runs),
             "time_zone": _time_zone(runs),
         }
     )
 
 
 def _group_fields(group: Group, by: Grouping) -> dict[str, Any]:
+    found = group.comparison
     return {
         by.value: group.key,
         "runs": group.runs,
@@ -114,10 +113,11 @@ def _group_fields(group: Group, by: Grouping) -> dict[str, Any]:
         "egress": format_micros(group.egress),
         "total": format_micros(group.total),
         "refunded": format_micros(group.refunded),
-        "on_demand_baseline": None if group.baseline is None else format_micros(group.baseline),
-        "on_demand_as_fast": None if group.as_fast is None else format_micros(group.as_fast),
-        "on_demand_cheapest": None if group.cheapest is None else format_micros(group.cheapest),
-        "not_compared": None if group.clocks_redone is None else format_micros(group.uncompared),
+        "on_demand_baseline": None if found.baseline is None else format_micros(found.baseline),
+        "on_demand_as_fast": None if found.as_fast is None else format_micros(found.as_fast),
+        "on_demand_cheapest": None if found.cheapest is None else format_micros(found.cheapest),
+        # Parts of runs have neither: nothing of them is compared.
+        "not_compared": None if group.clocks_redone is None else format_micros(found.uncompared),
         "savings_fraction": None if group.savings is None else round(group.savings, 6),
         "evictions": group.evictions,
         "instances_evicted": group.evicted,
@@ -137,8 +137,8 @@ def _group_cells(group: Group) -> tuple[str, ...]:
         str(group.runs),
         *hours,
         *sums,
-        _or_dash(group.as_fast),
-        _or_dash(group.cheapest),
+        _or_dash(group.comparison.as_fast),
+        _or_dash(group.comparison.cheapest),
         "-" if group.savings is None else f"{group.savings:.1%}",
         str(group.evictions),
         str(group.evicted),

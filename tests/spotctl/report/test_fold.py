@@ -142,13 +142,13 @@ def test_work_beyond_what_billed_machines_can_do_enters_no_saving(
     assert told["not_comparable"] == money.not_comparable
     group = summed(run=state)
     reasons = {"run": money.not_comparable} if group.total else {}
-    assert (group.savings, group.uncompared_runs) == (None, reasons)
+    assert (group.savings, group.comparison.uncompared_runs) == (None, reasons)
 
 
 def test_a_run_that_is_not_comparable_adds_nothing_to_what_the_others_saved() -> None:
     beyond = worked_by([(0, 60)], 1e6)
     alone, both = summed(a=RUN), summed(a=RUN, b=beyond)
-    assert (both.savings, both.baseline) == (alone.savings, alone.baseline)
+    assert (both.savings, both.comparison.baseline) == (alone.savings, alone.comparison.baseline)
     assert both.total > alone.total
-    assert list(both.uncompared_runs) == ["b"]
+    assert list(both.comparison.uncompared_runs) == ["b"]
     assert "not known: 1000000 core-seconds" in output.render_text(endview.draw_end(final(beyond)))

@@ -17,7 +17,7 @@ from spotctl.control import entries as e
 from spotctl.control.state import State
 from spotctl.report.fold import build_account
 from spotctl.report.groupings import Grouping
-from spotctl.report.groups import Group, group_all, group_runs
+from spotctl.report.groups import BaselineComparison, Group, group_all, group_runs
 from spotctl.report.summarize import summarize
 from spotctl.report.summary import RunSummary
 from tests.spotctl.build import random_trace, replay, terms
@@ -49,13 +49,16 @@ def test_one_run_by_job() -> None:
             spot=MicroUsd(0),
             on_demand=MicroUsd(239_000),
             refunded=MicroUsd(4 * 50_000),
+            egress=MicroUsd(0),
             evictions=1,
             evicted=4,
             clocks_redone=1,
             seconds_redone=0,
-            baseline=compared.rental.cost,
-            as_fast=compared.as_fast.cost,
-            cheapest=compared.cheapest.cost,
+            comparison=BaselineComparison(
+                baseline=compared.rental.cost,
+                as_fast=compared.as_fast.cost,
+                cheapest=compared.cheapest.cost,
+            ),
         ),
     )
 
@@ -132,10 +135,13 @@ def test_savings_are_of_the_runs_that_have_finished_and_the_others_are_named() -
     (group,) = group_runs(both, Grouping.JOB)
     for found in (group, group_all(both)):
         assert found.total == alone.total + 239_000
-        assert (found.uncompared, found.uncompared_runs) == (239_000, {"movies/2": "it has not ended"})
-        assert (found.baseline, found.savings) == (alone.baseline, alone.savings)
+        assert (found.comparison.uncompared, found.comparison.uncompared_runs) == (
+            239_000,
+            {"movies/2": "it has not ended"},
+        )
+        assert (found.comparison.baseline, found.savings) == (alone.comparison.baseline, alone.savings)
     (_, reliable) = group_runs(both, Grouping.MARKET)
-    assert (reliable.savings, reliable.uncompared_runs) == (None, {})
+    assert (reliable.savings, reliable.comparison.uncompared_runs) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -151,12 +157,12 @@ def test_a_run_that_came_to_nothing_is_cost_without_a_saving(outcome: e.RunOutco
     )
     assert ended.cheapest is not None
     found = group_all({"movies/1": RUN, "movies/2": ended})
-    assert found.uncompared_runs == {"movies/2": reason}
-    assert (found.baseline, found.savings) == (RUN.baseline, group_all({"movies/1": RUN}).savings)
+    assert found.comparison.uncompared_runs == {"movies/2": reason}
+    assert (found.comparison.baseline, found.savings) == (RUN.baseline, group_all({"movies/1": RUN}).savings)
 
 
 def test_a_run_that_cost_nothing_is_missing_in_no_comparison() -> None:
-    assert group_all({"movies/1": RUN, "movies/2": summary(state_after(0))}).uncompared_runs == {}
+    assert group_all({"movies/1": RUN, "movies/2": summary(state_after(0))}).comparison.uncompared_runs == {}
 
 
 def test_the_report_names_what_its_savings_leave_out() -> None:
