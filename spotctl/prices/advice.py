@@ -100,7 +100,7 @@ def advise(table: MarketTable, wish: Wish, now: Instant, top: int) -> Advice:
             RankedMarket(
                 row=(row := table.row_at(int(ranked[place]))),
                 usd_per_unit_hour=float(cost[place]),
-                age_s=now - row.observed,
+                age_s=now - row.last.observed,
                 stale=bool(old[place]),
                 evidence_stale=bool(unseen[place]),
             )

@@ -8,11 +8,10 @@ table before. Knows no requirements and no time of day: those belong to the ques
 from __future__ import annotations
 
 import os
-import typing
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,11 +20,9 @@ import numpy.typing as npt
 
 from pricing_data.formats.layouts import Semantics
 from pricing_data.model.market import Market
-from pricing_data.model.units import Instant
 from spotctl.prices.estimates import Basis, Estimate
 
 _VERSION: Final = 4
-_KINDS: Final = {str: np.str_, int: np.int64, float: np.float64}
 
 _DAY_S: Final = 86400
 STALE_AFTER_S: Final = {Semantics.EVENT_STREAM: _DAY_S, Semantics.POLLED: 8 * _DAY_S}
@@ -35,15 +32,11 @@ STALE_CAPACITY_S: Final = 14 * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class MarketRow:
-    """Describes one market as the store and the catalogue know it. Unknown numbers are NaN, or 0 if whole."""
+class LastPrice:
+    """Holds the last price of a market that was not quarantined, and the billing rules of that time."""
 
-    cloud: str
-    region: str
-    zone: str
-    instance_type: str
     price: float
-    """Dollars per hour; the last price that was not quarantined."""
+    """Dollars per hour; NaN where the market is no longer listed."""
     since: int
     """Instant of the last row with this price."""
     observed: int
@@ -54,46 +47,65 @@ class MarketRow:
     generated: int
     """1 where the price was generated for trying things out."""
     rules: str
+    """"" for a cloud whose rules are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOffer:
+    """Describes the machines of a market, as far as the catalogue knows them: else 0, NaN or ""."""
+
     vcpus: int
     memory_gib: float
     gpus: int
     gpu_name: str
     on_demand: float
-    basis: str
-    beta: float
-    low: float
-    high: float
-    effective: float
-    bid_delta: float
-    usd_per_useful_hour: float
-    evidence: str
-    evidence_until: int
-    """Instant; 0 where there is no evidence."""
+    """Dollars per hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarketRow:
+    """Describes one market as the store and the catalogue know it."""
+
+    market: Market
+    last: LastPrice
+    machine: MachineOffer
+    estimate: Estimate
     unranked: str
     """Why this market must not be ranked; empty if it may be."""
 
-    @property
-    def market(self) -> Market:
-        return Market(self.cloud, self.region, self.zone, self.instance_type)
 
-    @property
-    def estimate(self) -> Estimate:
-        return Estimate(
-            Basis(self.basis),
-            self.beta,
-            self.low,
-            self.high,
-            self.effective,
-            self.bid_delta,
-            self.usd_per_useful_hour,
-            self.evidence,
-            Instant(self.evidence_until),
-        )
+_OWN_COLUMN: Final = "unranked"
+_COLUMNS: Final[Mapping[str, tuple[str, str, type]]] = {
+    **{name: ("market", name, np.str_) for name in ("cloud", "region", "zone", "instance_type")},
+    "price": ("last", "price", np.float64),
+    "since": ("last", "since", np.int64),
+    "observed": ("last", "observed", np.int64),
+    "rows": ("last", "rows", np.int64),
+    "source": ("last", "source", np.str_),
+    "semantics": ("last", "semantics", np.str_),
+    "generated": ("last", "generated", np.int64),
+    "rules": ("last", "rules", np.str_),
+    "vcpus": ("machine", "vcpus", np.int64),
+    "memory_gib": ("machine", "memory_gib", np.float64),
+    "gpus": ("machine", "gpus", np.int64),
+    "gpu_name": ("machine", "gpu_name", np.str_),
+    "on_demand": ("machine", "on_demand", np.float64),
+    "basis": ("estimate", "basis", np.str_),
+    "beta": ("estimate", "beta", np.float64),
+    "low": ("estimate", "low", np.float64),
+    "high": ("estimate", "high", np.float64),
+    "effective": ("estimate", "effective", np.float64),
+    "bid_delta": ("estimate", "bid_delta", np.float64),
+    "usd_per_useful_hour": ("estimate", "usd_per_useful_hour", np.float64),
+    "evidence": ("estimate", "source", np.str_),
+    "evidence_until": ("estimate", "until", np.int64),
+}
+"""Columns of a table, by name: the part of a row, its field, and the kind of its values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarketTable:
-    """Holds ``columns``: the fields of ``MarketRow``, each of shape (n,)."""
+    """Holds ``columns``: the fields of all parts of ``MarketRow``, each of shape (n,)."""
 
     fingerprint: str
     horizon_s: float
@@ -107,9 +119,10 @@ class MarketTable:
     ) -> Self:
         rows = tuple(rows)
         columns: dict[str, npt.NDArray[Any]] = {
-            name: np.array([getattr(row, name) for row in rows], dtype=_KINDS[kind])
-            for name, kind in _column_types().items()
+            name: np.array([getattr(getattr(row, part), field) for row in rows], dtype=kind)
+            for name, (part, field, kind) in _COLUMNS.items()
         }
+        columns[_OWN_COLUMN] = np.array([row.unranked for row in rows], dtype=np.str_)
         return cls(fingerprint, horizon_s, columns, watched)
 
     def __len__(self) -> int:
@@ -119,7 +132,18 @@ class MarketTable:
         return map(self.row_at, range(len(self)))
 
     def row_at(self, index: int) -> MarketRow:
-        return MarketRow(**{name: column[index].item() for name, column in self.columns.items()})
+        parts: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name, (part, field, _) in _COLUMNS.items():
+            parts[part][field] = self.columns[name][index].item()
+        estimate = parts["estimate"]
+        estimate["basis"] = Basis(estimate["basis"])
+        return MarketRow(
+            Market(**parts["market"]),
+            LastPrice(**parts["last"]),
+            MachineOffer(**parts["machine"]),
+            Estimate(**estimate),
+            self.columns[_OWN_COLUMN][index].item(),
+        )
 
     def save(self, path: Path) -> None:
         """Replaces ``path`` at once or not at all."""
@@ -147,13 +171,8 @@ class MarketTable:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 if int(kept["_version"]) != _VERSION:
                     return None
-                columns = {field.name: kept[field.name] for field in fields(MarketRow)}
+                columns = {name: kept[name] for name in (*_COLUMNS, _OWN_COLUMN)}
                 horizon_s = float(kept["_horizon_s"])
                 return cls(str(kept["_fingerprint"]), horizon_s, columns, str(kept["_watched"]))
         except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None
-
-
-@cache
-def _column_types() -> dict[str, type]:
-    return {field.name: typing.get_type_hints(MarketRow)[field.name] for field in fields(MarketRow)}

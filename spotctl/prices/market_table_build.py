@@ -35,7 +35,7 @@ from spotctl.prices.estimates import (
     from_rate,
     unknown_estimate,
 )
-from spotctl.prices.market_table import MarketRow, MarketTable
+from spotctl.prices.market_table import LastPrice, MachineOffer, MarketRow, MarketTable
 from spotctl.prices.published_rates import AVERAGED_S, PublishedRates
 from spotctl.prices.quotes import Quote, list_quotes
 
@@ -135,7 +135,7 @@ def _build_table(store: PriceStore, horizon_s: Seconds, before: MarketTable | No
     mark = store_fingerprint(store.root)  # taken first: a later change makes the table unfit
     watched = _files_state(store.root, store.evictions.files())
     same = before is not None and before.watched == watched
-    known = {row.market: row for row in before or () if same or row.basis != Basis.CAPACITY}
+    known = {row.market: row for row in before or () if same or row.estimate.basis is not Basis.CAPACITY}
     return MarketTable.from_rows(mark, horizon_s, _build_rows(store, horizon_s, known), watched)
 
 
@@ -195,10 +195,11 @@ def _reusable_estimate(quote: Quote, before: MarketRow | None) -> Estimate | Non
     Crossings rest on every row of the market. Capacity rests on the last price alone, and on sightings, which
     ``before`` has in common.
     """
-    if before is None or before.price != quote.price or before.since != quote.since:
+    if before is None or (before.last.price, before.last.since) != (quote.price, quote.since):
         return None
-    same = before.basis == Basis.CAPACITY or (
-        before.basis == Basis.CROSSINGS and (before.rows, before.observed) == (quote.rows, quote.observed)
+    basis, last = before.estimate.basis, before.last
+    same = basis is Basis.CAPACITY or (
+        basis is Basis.CROSSINGS and (last.rows, last.observed) == (quote.rows, quote.observed)
     )
     return before.estimate if same else None
 
@@ -210,31 +211,24 @@ def _build_row(
     kind = catalogue.instance_type(market.cloud, market.instance_type)
     listed = catalogue.on_demand(market.cloud, market.region, market.instance_type, quote.since)
     return MarketRow(
-        cloud=market.cloud,
-        region=market.region,
-        zone=market.zone,
-        instance_type=market.instance_type,
-        price=math.nan if quote.price is None else quote.price,
-        since=quote.since,
-        observed=quote.observed,
-        rows=quote.rows,
-        source=quote.source,
-        semantics=quote.semantics,
-        generated=int(quote.generated),
-        rules="" if rules is None else rules.name,
-        vcpus=0 if kind is None else kind.vcpus,
-        memory_gib=math.nan if kind is None else kind.memory_gib,
-        gpus=0 if kind is None else kind.gpus,
-        gpu_name=catalogue.gpu_names.get((market.cloud, market.instance_type), ""),
-        on_demand=math.nan if listed is None else listed,
-        basis=estimate.basis,
-        beta=estimate.beta,
-        low=estimate.low,
-        high=estimate.high,
-        effective=estimate.effective,
-        bid_delta=estimate.bid_delta,
-        usd_per_useful_hour=estimate.usd_per_useful_hour,
-        evidence=estimate.source,
-        evidence_until=estimate.until,
+        market=market,
+        last=LastPrice(
+            price=math.nan if quote.price is None else quote.price,
+            since=quote.since,
+            observed=quote.observed,
+            rows=quote.rows,
+            source=quote.source,
+            semantics=quote.semantics,
+            generated=int(quote.generated),
+            rules="" if rules is None else rules.name,
+        ),
+        machine=MachineOffer(
+            vcpus=0 if kind is None else kind.vcpus,
+            memory_gib=math.nan if kind is None else kind.memory_gib,
+            gpus=0 if kind is None else kind.gpus,
+            gpu_name=catalogue.gpu_names.get((market.cloud, market.instance_type), ""),
+            on_demand=math.nan if listed is None else listed,
+        ),
+        estimate=estimate,
         unranked=quote.doubt or ("" if rules is not None else "no billing rules are known for this cloud"),
     )

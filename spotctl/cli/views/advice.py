@@ -12,8 +12,7 @@ from rich.text import Text
 from pricing_data.model.units import HOUR_S, Instant, Seconds, format_instant
 from spotctl.cli.format import event_text
 from spotctl.prices.advice import Advice, RankedMarket, Wish
-from spotctl.prices.estimates import Basis
-from spotctl.prices.market_table import MarketRow
+from spotctl.prices.estimates import Basis, Estimate
 
 _READ: Final = {
     Basis.CROSSINGS: (
@@ -36,18 +35,19 @@ def draw_advice(answer: Advice, wish: Wish, horizon_s: Seconds) -> RenderableTyp
     """Draws a line for each market, then how to read it, for people."""
     if not answer.ranked:
         return Text(f"none of {answer.known} markets fits; see `spotctl prices status`")
-    kinds = dict.fromkeys(Basis(advised.row.basis) for advised in answer.ranked)
+    rows = [advised.row for advised in answer.ranked]
+    kinds = dict.fromkeys(row.estimate.basis for row in rows)
     notes = [_READ[kind] for kind in _READ if kind in kinds]
-    if any(advised.row.rules == "aws-2016" for advised in answer.ranked):
+    if any(row.last.rules == "aws-2016" for row in rows):
         notes.append(
             "aws-2016 rules: the hour of an eviction is free, so bids that are often lost can be cheapest"
         )
-    if any(advised.row.rules == "aws" and advised.row.basis == Basis.CAPACITY for advised in answer.ranked):
+    if any(row.last.rules == "aws" and row.estimate.basis is Basis.CAPACITY for row in rows):
         notes.append(
             "aws rules: a first hour that AWS ends is free, so markets that lose machines soon can be"
             " cheapest, while they have any"
         )
-    if any(advised.row.basis == Basis.RATE and advised.row.cloud == "gcp" for advised in answer.ranked):
+    if any(row.market.cloud == "gcp" and row.estimate.basis is Basis.RATE for row in rows):
         notes.append(
             "GCP publishes which share of a day's stops were preemptions: as if machines stopped once a day"
         )
@@ -115,16 +115,20 @@ def _draw_table(answer: Advice, wish: Wish) -> Table:
 
 
 def _market_cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
-    row = advised.row
-    bid = "-" if math.isnan(row.bid_delta) else event_text.format_price(row.price + row.bid_delta)
+    row, estimate = advised.row, advised.row.estimate
+    bid = (
+        "-"
+        if math.isnan(estimate.bid_delta)
+        else event_text.format_price(row.last.price + estimate.bid_delta)
+    )
     old = f"{format_age(advised.age_s)}{' stale' if advised.stale else ''}"
     return (
         f"{row.market}",
-        str(row.vcpus if wish.gpu is None else row.gpus),
-        event_text.format_price(row.price),
-        bid,
-        _format_beta(row),
-        "-" if math.isnan(row.low) else f"{_format_share(row.low)}-{_format_share(row.high)}",
+        str(row.machine.vcpus if wish.gpu is None else row.machine.gpus),
+        event_text.format_price(row.last.price),
+        "-" if math.isnan(bid) else event_text.format_price(bid),
+        _format_beta(estimate),
+        "-" if math.isnan(estimate.low) else f"{_format_share(estimate.low)}-{_format_share(estimate.high)}",
         f"{advised.usd_per_unit_hour:.5f}" if math.isfinite(advised.usd_per_unit_hour) else "no useful work",
         old,
         _describe_origin(advised),
@@ -133,17 +137,18 @@ def _market_cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
 
 def _describe_origin(advised: RankedMarket) -> str:
     """Names the source of the price, and the source and time of beta's evidence."""
-    row = advised.row
-    if not row.evidence or row.basis == Basis.CROSSINGS:
-        return row.source
-    until = format_instant(Instant(row.evidence_until))[:10]
-    return f"{row.source}; beta: {row.evidence}, until {until}{' (stale)' if advised.evidence_stale else ''}"
+    source, estimate = advised.row.last.source, advised.row.estimate
+    # Crossings rest on the prices themselves, so their source is named already.
+    if not estimate.source or estimate.basis is Basis.CROSSINGS:
+        return source
+    until = format_instant(Instant(estimate.until))[:10]
+    return f"{source}; beta: {estimate.source}, until {until}{' (stale)' if advised.evidence_stale else ''}"
 
 
-def _format_beta(row: MarketRow) -> str:
-    if math.isnan(row.beta):
+def _format_beta(estimate: Estimate) -> str:
+    if math.isnan(estimate.beta):
         return "?"
-    return f">={_format_share(row.beta)}" if row.basis == Basis.OPEN_RATE else _format_share(row.beta)
+    return f"{'>=' if estimate.basis is Basis.OPEN_RATE else ''}{_format_share(estimate.beta)}"
 
 
 def _format_share(value: float) -> str:
@@ -152,35 +157,36 @@ def _format_share(value: float) -> str:
 
 
 def _market_fields(advised: RankedMarket) -> dict[str, Any]:
-    row = advised.row
+    market, last, machine = advised.row.market, advised.row.last, advised.row.machine
+    estimate = advised.row.estimate
     return {
-        "cloud": row.cloud,
-        "region": row.region,
-        "zone": row.zone,
-        "instance_type": row.instance_type,
-        "vcpus": row.vcpus,
-        "memory_gib": _finite_or_none(row.memory_gib),
-        "gpus": row.gpus,
-        "gpu_name": row.gpu_name,
-        "price": f"{row.price:.6f}",
-        "on_demand": _format_dollars(row.on_demand),
-        "price_since": format_instant(Instant(row.since)),
-        "observed": format_instant(Instant(row.observed)),
+        "cloud": market.cloud,
+        "region": market.region,
+        "zone": market.zone,
+        "instance_type": market.instance_type,
+        "vcpus": machine.vcpus,
+        "memory_gib": _finite_or_none(machine.memory_gib),
+        "gpus": machine.gpus,
+        "gpu_name": machine.gpu_name,
+        "price": f"{last.price:.6f}",
+        "on_demand": _format_dollars(machine.on_demand),
+        "price_since": format_instant(Instant(last.since)),
+        "observed": format_instant(Instant(last.observed)),
         "age_seconds": advised.age_s,
         "stale": advised.stale,
-        "source": row.source,
-        "semantics": row.semantics,
-        "generated": bool(row.generated),
-        "rules": row.rules,
-        "beta": _finite_or_none(row.beta),
-        "beta_low": _finite_or_none(row.low),
-        "beta_high": _finite_or_none(row.high),
-        "beta_basis": row.basis,
-        "beta_effective_starts": _finite_or_none(row.effective),
-        "beta_source": row.evidence,
+        "source": last.source,
+        "semantics": last.semantics,
+        "generated": bool(last.generated),
+        "rules": last.rules,
+        "beta": _finite_or_none(estimate.beta),
+        "beta_low": _finite_or_none(estimate.low),
+        "beta_high": _finite_or_none(estimate.high),
+        "beta_basis": str(estimate.basis),
+        "beta_effective_starts": _finite_or_none(estimate.effective),
+        "beta_source": estimate.source,
         "beta_stale": advised.evidence_stale,
-        "beta_until": format_instant(Instant(row.evidence_until)) if row.evidence else None,
-        "bid": _format_dollars(row.price + row.bid_delta),
+        "beta_until": format_instant(Instant(estimate.until)) if estimate.source else None,
+        "bid": _format_dollars(last.price + estimate.bid_delta),
         "cost_per_useful_hour": _format_dollars(advised.usd_per_unit_hour),
     }
 

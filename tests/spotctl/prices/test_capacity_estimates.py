@@ -17,7 +17,8 @@ from pricing_data.model.units import HOUR_S, Instant, parse_instant
 from pricing_data.store.store import PriceStore
 from spotctl.prices import market_table_build
 from spotctl.prices.advice import Wish, advise
-from spotctl.prices.market_table import MarketRow, MarketTable
+from spotctl.prices.estimates import Estimate
+from spotctl.prices.market_table import MarketTable
 from tests.spotctl.prices.test_market_table import (
     CHEAP,
     DAY_S,
@@ -44,8 +45,8 @@ def probed(market: Market, *, every: int, days: int = 30, until: int = NOW) -> P
     return ProbeBatch("prober", tuple(Probe(market, Instant(at), int(there)) for at, there in rows))
 
 
-def found_in(table: MarketTable) -> dict[Market, MarketRow]:
-    return {row.market: row for row in table}
+def found_in(table: MarketTable) -> dict[Market, Estimate]:
+    return {row.market: row.estimate for row in table}
 
 
 def test_what_was_seen_of_capacity_is_believed_before_what_is_published(store: PriceStore) -> None:
@@ -61,8 +62,8 @@ def test_what_was_seen_of_capacity_is_believed_before_what_is_published(store: P
     assert (seen.basis, published.basis) == ("observed capacity", "published rate")
     assert published.beta == pytest.approx(0.05 / 720, rel=0.05)
     assert 0.2 < seen.low < seen.beta < seen.high, "lost every two hours or so, whatever is published"
-    assert "losses" in seen.evidence
-    assert NOW - 2 * HOUR_S <= seen.evidence_until <= NOW
+    assert "losses" in seen.source
+    assert NOW - 2 * HOUR_S <= seen.until <= NOW
     assert rows[GPU_BOX].basis == "unknown"
 
 
@@ -84,7 +85,10 @@ def test_a_band_is_what_few_sightings_start_from(store: PriceStore) -> None:
     assert found_in(market_table_build.current_table(HOUR).table)[CHEAP].basis == "unknown"
     store.add_rates(RateBatch("advisor", (rate(region(CHEAP), 0.1, 0.2),)))
     row = found_in(market_table_build.current_table(HOUR).table)[CHEAP]
-    assert (row.basis, row.evidence) == ("observed capacity", "advisor, and 0 losses seen here")
+    assert (row.basis, row.source) == (
+        "observed capacity",
+        "advisor, and 0 losses seen here",
+    )
     monthly = -(math.log1p(-0.1) + math.log1p(-0.2)) / 2
     assert row.beta == pytest.approx(-math.expm1(-monthly / 720 / 2), rel=1e-3)
 

@@ -157,7 +157,7 @@ def test_known_risks_first_then_open_bands_then_unknown_ones(store: PriceStore) 
     store.add_rates(RateBatch("advisor", (rate(region(DEAR), 0.0, 0.05), rate(region(RISKY), 0.2, 1.0))))
     store.add_prices(prices({Market("aws", "us-east-1", "us-east-1a", "x9.huge"): [(START, 0.001)]}))
     answer = advise(market_table_build.current_table(HOUR).table, Wish(), NOW, 10)
-    assert [(found.row.market, found.row.basis) for found in answer.ranked] == [
+    assert [(found.row.market, found.row.estimate.basis) for found in answer.ranked] == [
         (CHEAP, "published rate"),
         (DEAR, "published rate"),
         (RISKY, "published rate, no upper end"),
@@ -165,7 +165,7 @@ def test_known_risks_first_then_open_bands_then_unknown_ones(store: PriceStore) 
     ]
     assert answer.unranked == ((NO_CORES, 1),)
     assert answer.known == 5
-    assert answer.ranked[0].row.evidence == "advisor"
+    assert answer.ranked[0].row.estimate.source == "advisor"
 
 
 @pytest.mark.usefixtures("store")
@@ -174,7 +174,7 @@ def test_wishes_are_kept() -> None:
 
     def fitting(**wish: object) -> set[str]:
         ranked = advise(table, Wish(**wish), NOW, 10).ranked  # type: ignore[arg-type]
-        return {found.row.instance_type for found in ranked}
+        return {found.row.market.instance_type for found in ranked}
 
     assert fitting(cpus=Amount(8, True)) == {"c5.2xlarge", "a2-highgpu-1g"}
     assert fitting(cpus=Amount(4, False)) == {"c5.xlarge"}
@@ -195,7 +195,7 @@ def test_what_might_fit_is_not_left_out_silently(store: PriceStore) -> None:
     assert answer.ranked == ()
     assert set(answer.unranked) == {(NO_CORES, 1), (NO_GPU_NAME, 1)}
     (any_gpu, other) = advise(table, Wish(gpu=Gpu("", Amount(1, True))), NOW, 10).ranked
-    assert {any_gpu.row.instance_type, other.row.instance_type} == {"p9.large", "a2-highgpu-1g"}
+    assert {any_gpu.row.market.instance_type, other.row.market.instance_type} == {"p9.large", "a2-highgpu-1g"}
 
 
 @pytest.mark.usefixtures("store")
@@ -218,7 +218,7 @@ def test_stale_prices_rank_after_all_others(store: PriceStore) -> None:
     before = advise(market_table_build.current_table(HOUR).table, Wish(), NOW, 10)
     cheapest = before.ranked[0].row.market
     later = Instant(NOW + 5 * DAY_S)
-    others = {found.row.market: found.row.price for found in before.ranked[1:]}
+    others = {found.row.market: found.row.last.price for found in before.ranked[1:]}
     store.add_prices(prices({market: [(later, price)] for market, price in others.items()}))
     answer = advise(market_table_build.current_table(HOUR).table, Wish(), later, 10)
     assert answer.ranked[-1].row.market == cheapest
@@ -230,8 +230,8 @@ def test_a_table_never_outlives_a_change_of_the_store(store: PriceStore) -> None
     assert market_table_build.current_table(HOUR).table.fingerprint == before.fingerprint
     store.add_prices(prices({CHEAP: [(NOW, 0.09)]}))
     after = market_table_build.current_table(HOUR).table
-    assert {row.market: row.price for row in after}[CHEAP] == 0.09
-    assert {row.market: row.price for row in before}[CHEAP] == 0.04
+    assert {row.market: row.last.price for row in after}[CHEAP] == 0.09
+    assert {row.market: row.last.price for row in before}[CHEAP] == 0.04
 
 
 def test_a_file_that_a_fetch_removes_meanwhile_stops_no_advice(store: PriceStore) -> None:
@@ -277,7 +277,7 @@ def test_crossings_of_unchanged_markets_are_taken_over(tmp_path: Path) -> None:
     market_table_build.refresh_tables(store)
     second = MarketTable.load(path)
     assert second is not None
-    betas = {row.market: row.beta for row in second}
+    betas = {row.market: row.estimate.beta for row in second}
     assert betas[CHEAP] == 0.123
     assert betas[elsewhere] != 0.123
 
