@@ -116,11 +116,8 @@ def _draw_table(answer: Advice, wish: Wish) -> Table:
 
 def _market_cells(advised: RankedMarket, wish: Wish) -> tuple[str, ...]:
     row, estimate = advised.row, advised.row.estimate
-    bid = (
-        "-"
-        if math.isnan(estimate.bid_delta)
-        else event_text.format_price(row.last.price + estimate.bid_delta)
-    )
+    # NaN where no bid is needed, or the market has no price.
+    bid = row.last.price + estimate.bid_delta
     old = f"{format_age(advised.age_s)}{' stale' if advised.stale else ''}"
     return (
         f"{row.market}",
