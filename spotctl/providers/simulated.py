@@ -65,11 +65,11 @@ class _Snapshot:
 UNLIMITED: Final = Observations()
 
 
-class SimulatedProvider:
-    """Grants instances, which run ``boot_s`` seconds later; ``clock`` returns the nominal now.
+class _TraceMarkets:
+    """Knows the whole trace: which orders are granted, and when their machines are warned.
 
     ``rules_of``: rules of markets that have their own. ``capacity``: when each market had capacity; a market
-    without spells has capacity always.
+    without spells has capacity always. ``boot_s``: seconds from an order to running machines.
     """
 
     def __init__(
@@ -77,160 +77,54 @@ class SimulatedProvider:
         trace: PriceHistory,
         rules: MarketRules,
         boot_s: int,
-        clock: Callable[[], Instant],
-        capacity: Observations = UNLIMITED,
-        rules_of: Mapping[Market, MarketRules] = MappingProxyType({}),
+        capacity: Observations,
+        rules_of: Mapping[Market, MarketRules],
     ) -> None:
         self._trace = trace
         self._capacity = capacity
         self._common, self._rules = rules, rules_of
         self._boot_s = boot_s
-        self._clock = clock
-        self._orders: dict[str, tuple[str, ...]] = {}
-        self._machines: dict[str, _Machine] = {}
-        self._said: _Snapshot | None = None
-        self._unheard: list[OrderAnswer] = []
 
-    def offerings(self) -> tuple[Offering, ...]:
-        known = self._trace.as_of(self._clock())
+    def offerings(self, now: Instant) -> tuple[Offering, ...]:
+        """Returns every market that has a price by ``now``, with the last one."""
+        known = self._trace.as_of(now)
         return tuple(
             Offering(market, UsdPerHour(float(series.prices[-1])), Instant(int(series.times[-1])))
             for market in known.markets
             if len(series := known.series(market))
         )
 
-    def submit(self, order: Order) -> None:
-        self._unheard.append(answer_at_once(order, self.request))
-
-    def answers(self) -> tuple[OrderAnswer, ...]:
-        answers, self._unheard = tuple(self._unheard), []
-        return answers
-
-    def request(self, order: Order) -> tuple[str, ...]:
-        """Returns the names of the order's instances, or raises a ProviderError."""
-        if order.token in self._orders:
-            return self._orders[order.token]
-        self._check_order(order)
-        return self.grant_order(order)
-
-    def grant_order(self, order: Order) -> tuple[str, ...]:
-        """Grants an order now, without checking its bid."""
-        if order.token in self._orders:
-            return self._orders[order.token]
-        return self.restore_order(order, self._clock())
-
-    def instance_names(self, order: Order) -> tuple[str, ...]:
-        """Returns the names of an order's instances, granted or not."""
-        return tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
-
-    def restore_order(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
-        """Takes up an order that was granted at ``requested_at``; its fate follows from the trace."""
-        names = self.instance_names(order)
-        warned_at = self._taken_at(order.market, order.bid, requested_at)
-        evicted_at = (
-            None if warned_at is None else Instant(warned_at + self._rules_of_market(order.market).notice_s)
-        )
-        runs_from = Instant(requested_at + self._boot_s)
-        for name in names:
-            self._machines[name] = _Machine(order.token, runs_from, warned_at, evicted_at)
-        # Any change of a machine outdates the snapshot.
-        self._said = None
-        self._orders[order.token] = names
-        return names
-
-    def describe(self) -> tuple[Report, ...]:
-        """Returns all instances; the same tuple for as long as nothing changes."""
-        return self._current_snapshot().reports
-
-    def terminate(self, instances: Sequence[str]) -> None:
-        self._end_machines(instances, EndReason.RELEASED)
-
-    def fail_instance(self, instance: str, at: float | None = None) -> None:
-        """Marks an instance as having died by itself, at ``at`` or now."""
-        now = self._clock()
-        if at is None or at >= now or self._machines[instance].end_by(now) is not None:
-            self._end_machines((instance,), EndReason.FAILED)
-        else:
-            self.end_instance(instance, Instant(int(at)), EndReason.FAILED)
-
-    @property
-    def now(self) -> Instant:
-        """Returns the nominal now."""
-        return self._clock()
-
-    def taken_at(self, instance: str) -> Instant | None:
-        """Returns when the provider will end the instance, as the trace says; None for never. Not for
-        decisions.
-        """
-        return self._machines[instance].evicted_at
-
-    def end_instance(self, instance: str, at: Instant, end: EndReason) -> None:
-        """Takes up a recorded end."""
-        self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
-        self._said = None
-
-    def notices(self) -> tuple[Notice, ...]:
-        """Returns all notices; the same tuple for as long as nothing changes."""
-        return self._current_snapshot().notices
-
-    def _current_snapshot(self) -> _Snapshot:
-        now = self._clock()
-        if self._said is None or not self._said.is_valid_at(now):
-            reports = tuple(
-                self._report_machine(name, machine, now) for name, machine in self._machines.items()
-            )
-            self._said = _Snapshot(now, self._change_after(now), reports, self._notices_at(now))
-        return self._said
-
-    def _notices_at(self, now: Instant) -> tuple[Notice, ...]:
-        return tuple(
-            Notice(name, machine.token, machine.warned_at, machine.evicted_at)
-            for name, machine in self._machines.items()
-            if machine.warned_at is not None and machine.evicted_at is not None
-            if machine.warned_at <= now
-            and (machine.ended_at is None or machine.warned_at <= machine.ended_at)
-        )
-
-    def next_change(self, after: Instant) -> Instant | None:
-        said = self._said
-        return said.until if said is not None and said.is_valid_at(after) else self._change_after(after)
-
-    def _change_after(self, after: Instant) -> Instant | None:
-        moments = (
-            moment
-            for machine in self._machines.values()
-            if machine.ended_at is None
-            for moment in (machine.runs_from, machine.warned_at, machine.evicted_at)
-            if moment is not None and moment > after
-        )
-        return min(moments, default=None)
-
-    def _check_order(self, order: Order) -> None:
+    def check_order(self, order: Order, now: Instant) -> None:
+        """Raises BadRequest or CapacityUnavailable for an order that is not granted."""
         if order.count < 1:
             raise BadRequest(f"an order of {order.count} instances makes no sense")
+        # Machines on demand are granted always: the trace records spot markets only.
         if order.bid is None:
             return
-        price = self._trace.price(order.market, self._clock())
+        price = self._trace.price(order.market, now)
         if price is None:
             raise CapacityUnavailable(f"{order.market} is not traded at this time; try another market")
         if self._rules_of_market(order.market).cleared_by_bid and price > order.bid:
             raise CapacityUnavailable(
                 f"{order.market} costs {price} and the bid is {order.bid}; bid more or try another market"
             )
-
-        if not has_capacity(self._capacity.spells(order.market), self._clock()):
+        if not has_capacity(self._capacity.spells(order.market), now):
             raise CapacityUnavailable(f"{order.market} has no spot capacity now; try another market")
 
-    def _taken_at(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
-        """Returns when the provider warns of an eviction: for its price, for want of capacity, or for its
-        age.
-        """
+    def lives_of(self, order: Order, since: Instant) -> _Machine:
+        """Returns the life of each machine of an order granted at ``since``, until its eviction."""
+        warned_at = self._warning_time(order.market, order.bid, since)
+        notice_s = self._rules_of_market(order.market).notice_s
+        evicted_at = None if warned_at is None else Instant(warned_at + notice_s)
+        return _Machine(order.token, Instant(since + self._boot_s), warned_at, evicted_at)
+
+    def _warning_time(self, market: Market, bid: UsdPerHour | None, since: Instant) -> Instant | None:
+        """Returns when machines are warned, for their price, lack of capacity or age; None for never."""
         if bid is None:
             return None
-        capacity = self._capacity.spells(market)
         moments = (
             self._price_crossing(market, bid, since),
-            capacity_ends(capacity, since),
+            capacity_ends(self._capacity.spells(market), since),
             self._lifetime_warning(market, since),
         )
         return min((moment for moment in moments if moment is not None), default=None)
@@ -245,15 +139,66 @@ class SimulatedProvider:
         above = np.flatnonzero(series.prices[first:] > bid)
         return Instant(int(series.times[first + int(above[0])])) if len(above) else None
 
-    def _rules_of_market(self, market: Market) -> MarketRules:
-        return self._rules.get(market, self._common)
-
     def _lifetime_warning(self, market: Market, since: Instant) -> Instant | None:
-        """Returns when the provider warns a machine so that it ends at its maximum lifetime."""
+        """Returns when a machine is warned so that it ends at its maximum lifetime, counted from its boot."""
         rules = self._rules_of_market(market)
         if rules.max_lifetime_s is None:
             return None
         return Instant(since + self._boot_s + rules.max_lifetime_s - rules.notice_s)
+
+    def _rules_of_market(self, market: Market) -> MarketRules:
+        return self._rules.get(market, self._common)
+
+
+class _Machines:
+    """Keeps the machines that were granted, and what is reported of them."""
+
+    def __init__(self) -> None:
+        self._machines: dict[str, _Machine] = {}
+        self._snapshot: _Snapshot | None = None
+
+    def __getitem__(self, name: str) -> _Machine:
+        return self._machines[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._machines
+
+    def __setitem__(self, name: str, machine: _Machine) -> None:
+        self._machines[name] = machine
+        # Any change of a machine outdates the snapshot.
+        self._snapshot = None
+
+    def snapshot(self, now: Instant) -> _Snapshot:
+        """Returns what is reported at ``now``; the same object for as long as nothing changes."""
+        if self._snapshot is None or not self._snapshot.is_valid_at(now):
+            reports = tuple(
+                self._report_machine(name, machine, now) for name, machine in self._machines.items()
+            )
+            self._snapshot = _Snapshot(now, self._change_after(now), reports, self._notices_at(now))
+        return self._snapshot
+
+    def next_change(self, after: Instant) -> Instant | None:
+        known = self._snapshot
+        return known.until if known is not None and known.is_valid_at(after) else self._change_after(after)
+
+    def _notices_at(self, now: Instant) -> tuple[Notice, ...]:
+        return tuple(
+            Notice(name, machine.token, machine.warned_at, machine.evicted_at)
+            for name, machine in self._machines.items()
+            if machine.warned_at is not None and machine.evicted_at is not None
+            if machine.warned_at <= now
+            and (machine.ended_at is None or machine.warned_at <= machine.ended_at)
+        )
+
+    def _change_after(self, after: Instant) -> Instant | None:
+        moments = (
+            moment
+            for machine in self._machines.values()
+            if machine.ended_at is None
+            for moment in (machine.runs_from, machine.warned_at, machine.evicted_at)
+            if moment is not None and moment > after
+        )
+        return min(moments, default=None)
 
     def _report_machine(self, name: str, machine: _Machine, now: Instant) -> Report:
         ended = machine.end_by(now)
@@ -264,12 +209,105 @@ class SimulatedProvider:
         standing = InstanceStatus.RUNNING if ran else InstanceStatus.PENDING
         return Report(name, machine.token, standing, running_at)
 
+
+class SimulatedProvider:
+    """Grants instances, which run ``boot_s`` seconds later; ``clock`` returns the nominal now.
+
+    ``capacity``, ``rules_of``: see ``_TraceMarkets``.
+    """
+
+    def __init__(
+        self,
+        trace: PriceHistory,
+        rules: MarketRules,
+        boot_s: int,
+        clock: Callable[[], Instant],
+        capacity: Observations = UNLIMITED,
+        rules_of: Mapping[Market, MarketRules] = MappingProxyType({}),
+    ) -> None:
+        self._markets = _TraceMarkets(trace, rules, boot_s, capacity, rules_of)
+        self._clock = clock
+        self._orders: dict[str, tuple[str, ...]] = {}
+        self._machines = _Machines()
+        self._unheard: list[OrderAnswer] = []
+
+    @property
+    def now(self) -> Instant:
+        """Returns the nominal now."""
+        return self._clock()
+
+    def offerings(self) -> tuple[Offering, ...]:
+        return self._markets.offerings(self._clock())
+
+    def submit(self, order: Order) -> None:
+        self._unheard.append(answer_at_once(order, self.request))
+
+    def answers(self) -> tuple[OrderAnswer, ...]:
+        answers, self._unheard = tuple(self._unheard), []
+        return answers
+
+    def request(self, order: Order) -> tuple[str, ...]:
+        """Returns the names of the order's instances, or raises a ProviderError."""
+        # A token that was granted once is granted for good, whatever the price is by now.
+        if order.token not in self._orders:
+            self._markets.check_order(order, self._clock())
+        return self.grant_order(order)
+
+    def grant_order(self, order: Order) -> tuple[str, ...]:
+        """Grants an order now, without checking its bid."""
+        if order.token in self._orders:
+            return self._orders[order.token]
+        return self.restore_order(order, self._clock())
+
+    def instance_names(self, order: Order) -> tuple[str, ...]:
+        """Returns the names of an order's instances, granted or not."""
+        return tuple(f"{order.token}-{number}" for number in range(1, order.count + 1))
+
+    def restore_order(self, order: Order, requested_at: Instant) -> tuple[str, ...]:
+        """Takes up an order that was granted at ``requested_at``; its fate follows from the trace."""
+        names, life = self.instance_names(order), self._markets.lives_of(order, requested_at)
+        for name in names:
+            self._machines[name] = life
+        self._orders[order.token] = names
+        return names
+
+    def describe(self) -> tuple[Report, ...]:
+        """Returns all instances; the same tuple for as long as nothing changes."""
+        return self._machines.snapshot(self._clock()).reports
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Returns all notices; the same tuple for as long as nothing changes."""
+        return self._machines.snapshot(self._clock()).notices
+
+    def next_change(self, after: Instant) -> Instant | None:
+        return self._machines.next_change(after)
+
+    def terminate(self, instances: Sequence[str]) -> None:
+        self._end_machines(instances, EndReason.RELEASED)
+
+    def fail_instance(self, instance: str, at: float | None = None) -> None:
+        """Marks an instance as having died by itself, at ``at`` or now."""
+        now = self._clock()
+        if at is None or at >= now or self._machines[instance].end_by(now) is not None:
+            self._end_machines((instance,), EndReason.FAILED)
+        else:
+            self.end_instance(instance, Instant(int(at)), EndReason.FAILED)
+
+    def taken_at(self, instance: str) -> Instant | None:
+        """Returns when the trace ends the instance; None for never. Not for decisions."""
+        return self._machines[instance].evicted_at
+
+    def end_instance(self, instance: str, at: Instant, end: EndReason) -> None:
+        """Takes up a recorded end."""
+        self._machines[instance] = replace(self._machines[instance], ended_at=at, end=end)
+
     def _end_machines(self, instances: Sequence[str], end: EndReason) -> None:
         now = self._clock()
         known = [name for name in instances if name in self._machines]
         for name in known:
             if self._machines[name].end_by(now) is None:
                 self.end_instance(name, now, end)
+        # Last, so that an unknown name does not keep the others running.
         if unknown := [name for name in instances if name not in known]:
             raise InstanceNotFound(f"no such instance: {', '.join(unknown)}")
 
