@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -93,17 +94,23 @@ def resumed_local_world(
     engine = adapt_engine(settings, inputs.terms, run)
     absence = Absence.from_clock(run, down, settings.speed)
     parts = _LocalParts.assemble(settings, inputs, run, asks, time, entries)
-    restore_market(parts.market, state)
-    seen = last_seen(parts.host, state, absence)
-    recorded = {name for name in seen if parts.host.ended_at(name) is not None}
-    released = {instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING}
-    end_dead_machines(parts.market, seen, recorded, released)
-    repeat_commands(parts.training, entries)
-    parts.training.poll(0.0)  # a training that has ended says so before its machines are found gone
-    if settings.spec.local.progress == "measured":  # else the model knows its own moments
-        down = structs.replace(down, over_at=absence.nominal_at(engine.finished_at()))
-    down = structs.replace(down, lapsed_at=absence.lapse_among(seen.values()))
-    parts.world.resume(state, entries, down)
+    with ExitStack() as failed:
+        failed.callback(parts.stop_driving)
+        restore_market(parts.market, state)
+        seen = last_seen(parts.host, state, absence)
+        recorded = {name for name in seen if parts.host.ended_at(name) is not None}
+        released = {
+            instance.name for instance in state.live_instances() if instance.life is InstanceState.ENDING
+        }
+        end_dead_machines(parts.market, seen, recorded, released)
+        repeat_commands(parts.training, entries)
+        # A training that has ended reports it before its machines are found gone.
+        parts.training.poll(0.0)
+        if settings.spec.local.progress == "measured":  # else the model knows its own moments
+            down = structs.replace(down, over_at=absence.nominal_at(engine.finished_at()))
+        down = structs.replace(down, lapsed_at=absence.lapse_among(seen.values()))
+        parts.world.resume(state, entries, down)
+        failed.pop_all()
     return parts.build_handle()
 
 
@@ -210,25 +217,30 @@ class _LocalParts:
         boot_s = ceil(settings.spec.local.boot)
         lease_s = settings.spec.local.lease
         clock = ClockDriver(run.training_folder, float(time.now), settings.speed, lease_s=lease_s)
-        time.add_follower(clock)
-        market = SimulatedProvider(
-            inputs.trace, terms.rules, boot_s, lambda: time.now, inputs.capacity, terms.own_rules
-        )
-        training = _build_training(settings, engine, terms, host, on_record)
-        provider = LocalProvider(market, host)
-        world = TraceWorld(time, inputs.trace, provider, training, asks, terms)
+        with ExitStack() as failed:
+            # Machines whose clock is driven keep their lease, so a failure must not leave it driven.
+            failed.callback(clock.close)
+            time.add_follower(clock)
+            failed.callback(time.remove_follower, clock)
+            market = SimulatedProvider(
+                inputs.trace, terms.rules, boot_s, lambda: time.now, inputs.capacity, terms.own_rules
+            )
+            training = _build_training(settings, engine, terms, host, on_record)
+            provider = LocalProvider(market, host)
+            world = TraceWorld(time, inputs.trace, provider, training, asks, terms)
+            failed.pop_all()
         return cls(market, engine, host, training, world, time, clock)
+
+    def stop_driving(self) -> None:
+        self.time.remove_follower(self.clock)
+        self.clock.close()
 
     def build_handle(self) -> WorldHandle:
         def close() -> None:
             try:
                 end_training(self.training, self.host)
             finally:
-                stop_driving()
-
-        def stop_driving() -> None:
-            self.time.remove_follower(self.clock)
-            self.clock.close()
+                self.stop_driving()
 
         return WorldHandle(
             self.world,

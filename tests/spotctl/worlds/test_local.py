@@ -11,18 +11,27 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from agileml.node.hosts.nominal_time import NominalClock
 from agileml.training_host import TrainingHost
 from pricing_data.model.billing import EndReason
 from pricing_data.model.rules import AWS_2016
 from pricing_data.model.units import Instant, UsdPerHour
 from spotctl.control import entries as e
 from spotctl.control.lifecycle import InstanceState
+from spotctl.control.state import State
+from spotctl.job.file import load_job
+from spotctl.job.resolve import resolve_job
+from spotctl.job.settings import LaunchOptions, Settings
 from spotctl.providers.base import InstanceStatus, Order, Report
 from spotctl.providers.simulated import SimulatedProvider
+from spotctl.records.run import Run, RunStore
+from spotctl.session.open import create_run
+from spotctl.timesource import VirtualTime
 from spotctl.worlds.local import Absence, end_dead_machines, last_seen
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SPEED = 600.0
 HOUR_AWAY = e.ControllerDown(at(20), Instant(at(20) + 3600 * int(SPEED)))
 """An hour here; the reliable machine and the four spot machines of the story run when it begins."""
@@ -122,3 +131,27 @@ def test_the_dead_ended_when_they_were_last_seen_unless_they_were_taken() -> Non
         Report("s2-1", "s2", InstanceStatus.ENDED, started, Instant(START + 620), EndReason.EVICTED),
         Report("s3-1", "s3", InstanceStatus.RUNNING, started),
     )
+
+
+class Unwatched:
+    def on_start(self, run: Run, prices: str) -> None: ...
+
+    def on_entry(self, state: State, entry: e.Entry) -> None: ...
+
+
+def test_a_world_that_cannot_be_built_leaves_no_clock_driven(tmp_path: Path) -> None:
+    """Else its machines would keep their lease for as long as the process runs other jobs."""
+    spec = replace(load_job(EXAMPLES / "command_numpy.yaml"), output=str(tmp_path / "output"))
+    settings = Settings.from_options(spec, LaunchOptions())
+    resolved = resolve_job(settings.spec, settings.prices, "", settings.seed)
+    begun = create_run(RunStore(tmp_path / "runs"), settings, resolved, Unwatched())
+    begun.prepare()
+    (begun.run.training_folder / "sockets").unlink()
+    source = VirtualTime(resolved.terms.start)
+    down = e.ControllerDown(source.now, source.now)
+    with pytest.raises(FileNotFoundError):
+        begun.build_resumed_world(tuple, source, down)
+    begun.ledger.close()
+    clock = NominalClock.open_clock(begun.run.training_folder)
+    assert clock is not None
+    assert not clock.check_driver()
