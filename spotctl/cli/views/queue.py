@@ -186,12 +186,13 @@ _STATUS: Final = {
 
 def _in_time(row: JobStatus) -> str:
     """Describes whether the deadline was promised, and whether it was kept."""
-    if row.kept is not None:
-        return "kept" if row.kept else "missed"
-    if row.deadline is None or row.exit_code is not None:
+    deadline = row.deadline
+    if deadline.kept is not None:
+        return "kept" if deadline.kept else "missed"
+    if deadline.at is None or row.exit_code is not None:
         return "-"
-    word = "promised" if row.promised else "not promised"
-    return f"{word}, {format_instant(row.deadline)}"
+    word = "promised" if deadline.promised else "not promised"
+    return f"{word}, {format_instant(deadline.at)}"
 
 
 def list_document(found: QueueStatus) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def list_document(found: QueueStatus) -> dict[str, Any]:
 
 
 def _job_fields(row: JobStatus) -> dict[str, Any]:
-    whole = row.served.whole
+    whole, deadline = row.served.whole, row.deadline
     return {
         "job": row.job,
         "run": row.run,
@@ -224,10 +225,10 @@ def _job_fields(row: JobStatus) -> dict[str, Any]:
         "lease": None if row.lease is None else _lease_object(row.lease),
         "done": row.done,
         "cost": None if row.cost is None else format_micros(row.cost),
-        "promised": row.promised,
-        "why_not_promised": row.why_not or None,
-        "deadline": None if row.deadline is None else format_instant(row.deadline),
-        "deadline_kept": row.kept,
+        "promised": deadline.promised,
+        "why_not_promised": deadline.why_not or None,
+        "deadline": None if deadline.at is None else format_instant(deadline.at),
+        "deadline_kept": deadline.kept,
         "finish": None if row.finish is None else format_instant(row.finish),
         "exit_code": row.exit_code,
         "why": row.why or None,

@@ -31,16 +31,26 @@ class RunningState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus:
-    """Shows one job. ``state``: "waiting" before it begins, "unreadable" where its record is damaged;
-    then its
-    cost is unknown. ``after``: jobs that it waits for. ``share``: the part of its time that the policy would
-    have it run now; ``served``: what it has had until now, and should have had. ``lease``: the spot
-    machines that it may hold in this round.
+class DeadlineStatus:
+    """Shows a job's deadline, and what the queue promised of it."""
 
-    ``deadline``: None where it has none, or has not begun. ``kept``: whether it was met; None before
-    that is known. ``finish``: when it ended, or will at its present speed; None where that is unknown.
-    ``why``: why it ended, or never began.
+    at: Instant | None = None
+    """None where the job has no deadline, or has not begun."""
+    promised: bool = False
+    why_not: str = ""
+    kept: bool | None = None
+    """Whether the work was done in time; None until that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Shows one job.
+
+    ``state``: "waiting" before it begins, "unreadable" if its record is damaged. ``cost``: None if the record
+    is unreadable. ``share``: the fraction of time for which the policy would run it now. ``served``: the
+    machine time that it received so far, beside what it was due. ``lease``: the spot machines that it may
+    hold in this round. ``finish``: when it ended, or will end at its present speed; None if unknown.
+    ``why``: why it ended, or never began. ``after``: unfinished jobs that it waits for.
     """
 
     job: str
@@ -50,23 +60,21 @@ class JobStatus:
     served: ServiceTime
     lease: Lease | None
     cost: MicroUsd | None
-    promised: bool
-    why_not: str
-    deadline: Instant | None
-    kept: bool | None
+    deadline: DeadlineStatus
     finish: Instant | None
     exit_code: int | None
     why: str
     done: float | None
     rates: Mapping[str, ThroughputEstimate]
-    """How fast it is on each instance type (``throughput_estimates.py``); empty before it begins."""
+    """Its speed on each instance type (``throughput_estimates.py``); empty before it begins."""
     after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Shows a queue. ``run``: the one shown; None where it never ran. ``failures``: records that cannot be
-    read.
+    """Shows a queue's current run, or its last one.
+
+    ``run``: None if the queue never ran. ``failures``: records that cannot be read.
     """
 
     queue: str
@@ -85,8 +93,9 @@ class QueueStatus:
 
 
 def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueStatus:
-    """Reads the state of the current run, or of the last one. Raises LedgerError where the queue's own record
-    cannot be read.
+    """Returns the status of the current run, or of the last one.
+
+    Raises LedgerError if the queue's own journal cannot be read; a job's unreadable ledger is only listed.
     """
     folder = QueueFolder(spec.name, root_of(world))
     newest = folder.newest_run()
@@ -98,6 +107,8 @@ def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueSta
         listed = (*(member.name for member in spec.jobs), *record.added)
         names |= dict.fromkeys(name for name in listed if name not in record.removed)
     rows, failures = [], []
+    # Requests that no process has handled yet are shown as if they were: users see what they asked for. A
+    # journal that was killed before its first note has no number, so the last closed run's counts.
     for _, request in folder.requests_after(
         after=record.handled if record.settings else folder.handled_number()
     ):
@@ -114,6 +125,7 @@ def read_status(spec: QueueSpec, world: WorldKind = WorldKind.LOCAL) -> QueueSta
         entered = record.entered.get(name)
         run = None if entered is None else runs.get((name, entered.run))
         waits = after.get(name, ()) if entered is None and name not in record.left else ()
+        # Built from the journal alone, so that a job whose ledger is damaged keeps its row.
         row = replace(
             _job_status(name, record, None, ends), after=tuple(x for x in waits if x not in record.left)
         )
@@ -136,8 +148,9 @@ def _running_state(record: QueueRecord, live: bool) -> RunningState:
 
 
 def _job_status(name: str, record: QueueRecord, state: State | None, ends: Instant | None) -> JobStatus:
-    """Shows one job. ``ends``: when the current round does."""
+    """Returns the status of one job; ``ends``: the end of the current round."""
     entered, left = record.entered.get(name), record.left.get(name)
+    # The last round's note still names jobs that have left since; they hold nothing.
     last = None if left is not None else record.last
     shares = {} if last is None else last.shares.get(name, {})
     lease = None if last is None else last.leases.get(name)
@@ -149,10 +162,12 @@ def _job_status(name: str, record: QueueRecord, state: State | None, ends: Insta
         served=record.service_time(name, record.at if state is None else state.now),
         lease=None if lease is None or ends is None else replace(lease, until=ends),
         cost=MicroUsd(0) if state is None else build_account(state).spending.total,
-        promised=entered is not None and entered.promised,
-        why_not="" if entered is None else entered.why,
-        deadline=None if state is None else _deadline_of(state),
-        kept=None if state is None else met_deadline(state),
+        deadline=DeadlineStatus(
+            at=None if state is None else _deadline_of(state),
+            promised=entered is not None and entered.promised,
+            why_not="" if entered is None else entered.why,
+            kept=None if state is None else met_deadline(state),
+        ),
         finish=None if state is None else _expected_finish(state),
         exit_code=None if left is None else left.exit_code,
         why="" if left is None else left.why,
@@ -167,11 +182,12 @@ def _deadline_of(state: State) -> Instant | None:
 
 
 def met_deadline(state: State) -> bool | None:
-    """Tells whether the work was done by its deadline; None where that is open, or it was given up before."""
+    """Tells whether the work was done by its deadline; None if that is open, or if it ended early."""
     deadline, over, left = _deadline_of(state), state.training.training_over_at, state.work_left
     if deadline is None:
         return None
     ended_well = state.ending.failure is None and state.ending.asked is None
+    # Training's end counts, and not the run's: machines may be kept until their paid hour is over.
     if over is not None and (left == 0 or (left is None and ended_well)):
         return over <= deadline
     return False if state.now > deadline else None
@@ -191,6 +207,7 @@ def _done_fraction(state: State) -> float:
     left = state.work_left
     assert left is not None
     whole = state.work_done + left
+    # A job of no work is done at once.
     return state.work_done / whole if whole else 1.0
 
 

@@ -19,7 +19,14 @@ from spotctl.control.state import State
 from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle import journal as j
 from spotctl.queue.lifecycle.requests import Request
-from spotctl.queue.lifecycle.status import JobStatus, QueueStatus, RunningState, met_deadline, read_status
+from spotctl.queue.lifecycle.status import (
+    DeadlineStatus,
+    JobStatus,
+    QueueStatus,
+    RunningState,
+    met_deadline,
+    read_status,
+)
 from spotctl.queue.spec import member_text
 from tests.scenarios.support.market import START
 from tests.spotctl.build import changed, terms
@@ -79,8 +86,8 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     assert sum(row.served.got for row in there) <= max(row.served.whole for row in there)
     assert all(0.2 < row.served.due / row.served.whole < 0.5 for row in there), "a machine for three jobs"
     a, c = rows(found)["a"], rows(found)["c"]
-    assert (a.promised, a.deadline, a.kept, a.exit_code) == (True, START + 20 * HOUR, None, None)
-    assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.ServiceTime(), None, None)
+    assert (a.deadline, a.exit_code) == (DeadlineStatus(START + 20 * HOUR, promised=True), None)
+    assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.ServiceTime(), None, DeadlineStatus())
     assert [row.after for row in found.rows] == [(), (), (), ("b",)]
     assert "\nc    waits for b " in output.render_text(queueview.list_table(found))
 
@@ -90,7 +97,7 @@ def test_when_a_queue_has_ended_it_says_which_deadlines_were_kept(made: Callable
     of.run(Watching())
     found = look(of)
     assert found.status is RunningState.ENDED
-    assert {job: (row.kept, row.exit_code) for job, row in rows(found).items()} == {
+    assert {job: (row.deadline.kept, row.exit_code) for job, row in rows(found).items()} == {
         "a": (True, 0),
         "b": (False, 6),
         "c": (None, 0),
