@@ -1,20 +1,20 @@
 """Simulates a cluster over a trace of jobs: the policies that run live, at the speed of arithmetic.
 
-Time goes in rounds. Jobs that arrived are known when the next round begins. The policy is asked again
-whenever the set of jobs has changed, on a period, and when a job reaches the rounds that are set aside for
-its deadline (``deadline_admission.py``). A job that was elsewhere in the last round, or nowhere, loses
-``switch_s`` of this one to a checkpoint and a restart. A job that keeps its type keeps its workers
-(``rounds.place_workers``) and loses nothing. A worker is paid while a job runs on it.
+Time passes in rounds. The simulation knows a job from the next round after its arrival. It asks the policy
+again when the set of jobs changes, after ``period_s``, and when a job reaches the rounds that are set aside
+for its deadline (``deadline_admission.py``). A job that changes its type, or that did not run in the last
+round, loses ``switch_s`` of this round to a checkpoint and a restart. A job that keeps its type keeps its
+workers (``rounds.place_workers``) and loses nothing. A worker is paid while a job runs on it.
 
-``ideal`` leaves rounds out: between two events every job moves on at thr(m, X), as if time could be cut as
-finely as shares are. The difference is what rounds cost (Narayanan, Fig. 5.15).
+``ideal`` leaves rounds out: between two events every job advances at thr(m, X), as if time could be cut as
+finely as shares. The difference is the cost of rounds (Narayanan, Fig. 5.15).
 
-Knows no clocks, clouds or chance: a trace is given.
+Uses no clocks, clouds or chance: the trace says everything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from pricing_data.model.units import HOUR_S
 _DONE: Final = 1e-9
 """Part of a job's steps that rounding may leave."""
 _FORGOTTEN: Final = 100
-"""Rounds after which the time that a pair has had together no longer counts."""
+"""Rounds after which the time that a pair ran together no longer counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ class Trace:
 class SimulationSetup:
     """Holds what is the same for every policy.
 
-    ``period_s``: shares are computed again after so long even if no job came or went.
+    ``period_s``: seconds after which shares are computed anew even if no job came or went.
     """
 
     cluster: ClusterCapacity
@@ -65,11 +65,11 @@ class SimulationSetup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
-    """Says of every job (n,) when it ended, and what its work would have taken with 1/n of the cluster.
+    """Holds what became of the jobs, and what the run cost.
 
-    ``switches``: (job, round) pairs that began with a restart. ``asked``: how often the policy computed
-    shares that were used. ``promised``: whose deadlines were promised. Jobs that were not waited for end at
-    NaN.
+    ``end_s`` (n,): NaN for jobs that the simulation did not wait for. ``isolated_s`` (n,): seconds that the
+    same work takes with 1/n of the cluster. ``switches``: (job, round) pairs that began with a restart.
+    ``asked``: how often the policy's shares were used. ``promised`` (n,): jobs with a promised deadline.
     """
 
     end_s: Floats
@@ -101,6 +101,58 @@ def simulate_cluster(
     return _Simulation(trace, setting, policy, ideal, promises).run(until)
 
 
+@dataclass(slots=True, eq=False)
+class _ReceivedTime:
+    """Accounts for the seconds that jobs received on each type, older rounds for less; ``alone`` (n, k)."""
+
+    alone: Floats
+    rounds: int = 0
+    """Rounds recorded so far."""
+    # Pairs are many, so each fades only when it is read: by the rounds since its last entry.
+    _together: dict[tuple[int, int], tuple[int, Floats]] = field(default_factory=dict)
+
+    def record_round(self, active: Indices, running: list[tuple[int, int, int]], round_s: float) -> None:
+        """Credits a round to the jobs and pairs that ran: (first, second or -1, type) each."""
+        # The time of jobs that did not run fades too.
+        self.alone[active] *= FADE
+        for first, second, place in running:
+            if second < 0:
+                self.alone[first, place] += round_s
+            else:
+                had = self._of_pair((first, second)) * FADE
+                had[place] += round_s
+                self._together[first, second] = self.rounds + 1, had
+        self.rounds += 1
+
+    def of_combinations(self, active: Indices, combinations: Combinations) -> Floats:
+        """Returns the time of every combination, shape (c, k)."""
+        alone = self.alone[active]
+        count = len(combinations.first) - len(alone)
+        if not count:
+            return alone
+        # Single jobs come first among the combinations, then pairs.
+        pairs = zip(
+            active[combinations.first[-count:]].tolist(),
+            active[combinations.second[-count:]].tolist(),
+            strict=True,
+        )
+        return np.concatenate([alone, [self._of_pair(pair) for pair in pairs]])
+
+    def forget_pairs(self, ended: Flags) -> None:
+        """Forgets pairs with an ``ended`` job (n,), and those that have not run for long."""
+        self._together = {
+            pair: (at, had)
+            for pair, (at, had) in self._together.items()
+            if self.rounds - at < _FORGOTTEN and not ended[list(pair)].any()
+        }
+
+    def _of_pair(self, pair: tuple[int, int]) -> Floats:
+        if pair not in self._together:
+            return np.zeros(self.alone.shape[1])
+        at, had = self._together[pair]
+        return np.asarray(had * FADE ** (self.rounds - at))
+
+
 class _Simulation:
     def __init__(
         self, trace: Trace, setting: SimulationSetup, policy: Policy, ideal: bool, promises: bool
@@ -109,8 +161,7 @@ class _Simulation:
         count, types = len(trace.kind), len(setting.cluster.types)
         self._left = trace.steps.astype(np.float64)
         self._isolated, self._end = np.zeros(count), np.full(count, np.nan)
-        self._received = np.zeros((count, types))
-        self._together: dict[tuple[int, int], tuple[int, Floats]] = {}
+        self._received = _ReceivedTime(np.zeros((count, types)))
         rounds = None if ideal else RoundClock(setting.round_s, setting.switch_s)
         self._promises = DeadlinePromises(
             _trace_demand(trace, setting, promises), setting.cluster.workers, rounds
@@ -118,7 +169,7 @@ class _Simulation:
         self._seen, self._known_pressed, self._pressed = 0, frozenset[int](), np.empty((0, 0), np.bool_)
         self._active = np.empty(0, np.int64)
         self._arrived, self._asked_at = 0, -np.inf
-        self._dollars, self._rounds, self._switches, self._asked = 0.0, 0, 0, 0
+        self._dollars, self._switches, self._asked = 0.0, 0, 0
         self._ran: frozenset[tuple[int, int, int]] = frozenset()
 
     def run(self, until: slice) -> SimulationResult:
@@ -137,7 +188,7 @@ class _Simulation:
             self._end,
             self._isolated,
             self._dollars,
-            self._rounds,
+            self._received.rounds,
             self._switches,
             self._asked,
             self._promises.given,
@@ -150,7 +201,7 @@ class _Simulation:
         return at if self._ideal else float(np.ceil(at / self._setting.round_s) * self._setting.round_s)
 
     def _update_active(self, now: float) -> bool:
-        """Lets in the jobs that have arrived and out those that are done; returns whether there were any."""
+        """Adds jobs that have arrived and drops those that are done; returns whether there were any."""
         known = int(np.searchsorted(self._trace.arrival_s, now, side="right"))
         stays = self._active[np.isnan(self._end[self._active])]
         changed = known > self._arrived or len(stays) < len(self._active)
@@ -159,14 +210,14 @@ class _Simulation:
         return changed
 
     def _update_pressed(self, now: float) -> bool:
-        """Notes who has to run in the round that begins now; returns whether that is news."""
+        """Finds the jobs that must run in the round that begins now; returns whether any is new."""
         self._pressed = self._promises.must_run_now(self._active_jobs(now))
         pressed = frozenset(self._active[self._pressed.any(axis=1)].tolist())
         known, self._known_pressed = self._known_pressed, pressed
         return not pressed <= known
 
     def _ask_policy(self, now: float) -> None:
-        """Computes new shares, after newcomers' deadlines were promised as far as there is room."""
+        """Promises newcomers' deadlines as far as there is room, then computes new shares."""
 
         def ask(slo_s: Floats) -> frozenset[int]:
             self._problem = self._build_problem(now, slo_s)
@@ -177,16 +228,12 @@ class _Simulation:
         self._promises.admit_newcomers(self._active_jobs(now), np.arange(self._seen, self._arrived), ask)
         self._seen = self._arrived
         self._shares = self._answer.shares
-        # Fixed until the next answer: 1/n of the cluster, with the jobs there now.
+        # Fixed until the next answer: 1/n of the cluster, n being the jobs there now.
         self._rate_alone = self._problem.isolated_throughput()
         self._combinations = Combinations.from_shares(self._shares)
         self._asked_at = now
         self._asked += 1
-        self._together = {
-            pair: had
-            for pair, had in self._together.items()
-            if self._rounds - had[0] < _FORGOTTEN and np.isnan(self._end[list(pair)]).all()
-        }
+        self._received.forget_pairs(~np.isnan(self._end))
 
     def _active_jobs(self, now: float) -> ActiveJobs:
         return ActiveJobs(now, self._active, self._left[self._active])
@@ -213,12 +260,12 @@ class _Simulation:
     # ---- time passes ---------------------------------------------------------------------------
 
     def _flow_to_event(self, now: float) -> float:
-        """Moves everybody on until the next event, at the speed of their shares."""
+        """Advances all jobs to the next event, at the speed of their shares; returns when that is."""
         speed = self._problem.throughput(self._shares)
         left = self._left[self._active]
         ends = np.divide(left, speed, out=np.full(len(left), np.inf), where=speed > 0)
         arrivals = self._trace.arrival_s[self._arrived : self._arrived + 1]
-        # Nothing moves and nobody comes: the simulation would never end.
+        # No job moves and none is to come: the simulation would never end.
         if not np.isfinite(ends).any() and not len(arrivals):
             raise Stuck(f"{len(left)} jobs are left, and the policy gives time to none of them")
         until = min(now + ends.min(), self._asked_at + self._setting.period_s, *arrivals)
@@ -228,15 +275,15 @@ class _Simulation:
 
     def _run_round(self, now: float) -> float:
         """Runs one round, by Algorithm 2."""
-        chosen = choose_slots(self._problem, self._combinations, self._received_by_now(), self._pressed)
+        received = self._received.of_combinations(self._active, self._combinations)
+        chosen = choose_slots(self._problem, self._combinations, received, self._pressed)
         if not chosen and self._arrived == len(self._trace.kind):
             raise Stuck(f"{len(self._active)} jobs are left, and the policy gives time to none of them")
         running = self._running_jobs(chosen)
         fresh = np.array([who not in self._ran for who in running], np.bool_)
         self._run_slots(now, chosen, fresh)
-        self._record_time(running)
+        self._received.record_round(self._active, running, self._setting.round_s)
         self._ran = frozenset(running)
-        self._rounds += 1
         self._switches += int(fresh.sum())
         return now + self._setting.round_s
 
@@ -280,50 +327,13 @@ class _Simulation:
         self._end[jobs[done]] = (since + took)[done]
         return np.asarray(took)
 
-    # ---- time that jobs have had ----------------------------------------------------------------
-
     def _running_jobs(self, chosen: tuple[Slot, ...]) -> list[tuple[int, int, int]]:
-        """Returns who runs, in the trace's numbers (-1: no second job), and where."""
+        """Returns the first job, the second (-1: none) and the type of each slot, jobs by trace number."""
         slots = np.array([slot.chosen for slot in chosen], np.int64)
         second = self._combinations.second[slots]
         beside = np.where(second >= 0, self._active[second], -1)
         first = self._active[self._combinations.first[slots]]
         return list(zip(first.tolist(), beside.tolist(), [slot.type for slot in chosen], strict=True))
-
-    def _received_by_now(self) -> Floats:
-        """Returns the time had by every combination, shape (c, k)."""
-        alone = self._received[self._active]
-        count = len(self._combinations.first) - len(alone)
-        if not count:
-            return alone
-        none = np.zeros(alone.shape[1])
-        pairs = zip(
-            self._active[self._combinations.first[-count:]].tolist(),
-            self._active[self._combinations.second[-count:]].tolist(),
-            strict=True,
-        )
-        return np.concatenate(
-            [alone, [self._pair_time(pair) if pair in self._together else none for pair in pairs]]
-        )
-
-    def _pair_time(self, pair: tuple[int, int]) -> Floats:
-        """Returns the time that a pair has had together, faded until now."""
-        rounds, had = self._together[pair]
-        return np.asarray(had * FADE ** (self._rounds - rounds))
-
-    def _record_time(self, running: list[tuple[int, int, int]]) -> None:
-        """Credits a round's time to those who ran; older time counts less and less."""
-        # All time had fades, also that of jobs that did not run.
-        self._received[self._active] *= FADE
-        for first, second, place in running:
-            if second < 0:
-                self._received[first, place] += self._setting.round_s
-            else:
-                pair = (first, second)
-                had = self._pair_time(pair) if pair in self._together else np.zeros(self._received.shape[1])
-                had = had * FADE
-                had[place] += self._setting.round_s
-                self._together[pair] = self._rounds + 1, had
 
 
 def _trace_demand(trace: Trace, setting: SimulationSetup, promises: bool) -> TraceDemand:

@@ -124,7 +124,9 @@ class LeastThroughput(Term):
         # No bound of its own: with one, HiGHS pivots ten times as often.
         most = np.inf if len(program.throughput[0]) else 0.0
         (least,) = program.add_variables(1, weight, -np.inf, most)
-        raise_least(program, int(least), invert_rates(program.class_values(self.per(program.problem))))
+        raise_least(
+            program, int(least), invert_rates(program.classes.common_values(self.per(program.problem)))
+        )
 
 
 def raise_least(program: ShareProgram, least: int, factor: Floats) -> None:
@@ -150,7 +152,7 @@ class TotalThroughput(Term):
         return (self.worth(problem),)
 
     def add_to(self, program: ShareProgram, weight: float) -> None:
-        worth = program.class_values(self.worth(program.problem)) * program.classes.size
+        worth = program.classes.common_values(self.worth(program.problem)) * program.classes.size
         program.add_gain(weight * program.weighted_gains(worth))
 
 
@@ -210,7 +212,7 @@ class Maximize:
         for part in parts:
             part.add_to(program, 1.0)
         if floor is not None:
-            program.add_floor_rows(program.class_means(floor))
+            program.add_floor_rows(program.classes.means(floor))
         best = program.solve_program(self.method, self.near)
         return Answer(program.read_shares(best.x), best.value, list_unrunnable(problem))
 

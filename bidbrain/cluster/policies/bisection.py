@@ -127,7 +127,7 @@ def _solve_tangent(
 ) -> RaisedFloors:
     """Returns the highest t' = t + ``scale`` u for floors + slope (t' - t)."""
     assert program.floor is not None
-    floor, rise = program.class_means(program.floor), program.class_means(slope)
+    floor, rise = program.classes.means(program.floor), program.classes.means(slope)
     (u,) = program.add_variables(1, 1.0, -np.inf, (most - t) / scale)
     rows, columns, values = program.throughput
     # Classes without a floor that never get one need no row. Nor do floors that rounding left: scaled by

@@ -128,7 +128,7 @@ def reachable_floors(
         firm = first
         asked = np.where(firm, reachable_floors(problem, np.where(firm, floor, 0.0))[0], asked)
     program = ShareProgram(problem, asked, firm.astype(np.float64))
-    each = program.class_values(asked)
+    each = program.classes.common_values(asked)
     wanted = np.flatnonzero(each > 0)
     given = program.add_variables(len(wanted), 1.0, 0.0, 1.0)
     rows, columns, values = program.throughput
@@ -146,7 +146,7 @@ def reachable_floors(
         gain = linear.gain.copy()
         gain[given] = program.classes.size[wanted]
         low = linear.low.copy()
-        low[given] = program.class_values(firm.astype(np.float64))[wanted]
+        low[given] = program.classes.common_values(firm.astype(np.float64))[wanted]
         part[wanted] = solve(replace(linear, gain=gain, low=low)).x[given]
     # Nearly all of a floor is all of it: no shortfall is reported for rounding.
     part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
@@ -219,7 +219,7 @@ class PerJob:
         )
         # Every job is a class of its own: an average of two jobs may be worse than both.
         program = ShareProgram(alone, np.arange(len(floor), dtype=np.float64))
-        each = program.class_values(floor)
+        each = program.classes.common_values(floor)
         rows, columns, values = program.throughput
         program.add_rows((rows, columns, values), each, np.inf)
         solver, slope, reached = Solver(program.build_program(), Method.DUAL), np.ones(len(each)), -np.inf
@@ -295,7 +295,7 @@ def _least_dollars(problem: ShareProblem, steps: Floats) -> float:
         ).min(axis=1)[problem.jobs.kind]
         return float(steps[steps > 0] @ per_step[steps > 0]) / HOUR_S
     program = ShareProgram(problem, steps)
-    program.add_rows(program.throughput, program.class_values(steps), np.inf, scaled=False)
+    program.add_rows(program.throughput, program.classes.common_values(steps), np.inf, scaled=False)
     (span,) = program.add_variables(1, 0.0, 0.0, np.inf)
     scaled = program.scaled_by(int(span))
     spent = np.zeros(len(scaled.gain))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Flags, Floats, Indices
-from bidbrain.cluster.policies.problem import ShareProblem
+from bidbrain.cluster.policies.problem import ShareProblem, Shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +38,14 @@ class JobClasses:
         of = np.empty(len(order), np.int64)
         of[order] = np.cumsum(begins) - 1
         return cls(of, order[begins], np.bincount(of).astype(np.float64))
+
+    def common_values(self, values: Floats) -> Floats:
+        """Returns the value (classes,) that the jobs of each class share, from ``values`` (n,)."""
+        return values[self.first]
+
+    def means(self, values: Floats) -> Floats:
+        """Returns the mean (classes,) of ``values`` (n,) over the jobs of each class."""
+        return np.asarray(np.bincount(self.of, weights=values, minlength=len(self.size)) / self.size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +92,43 @@ class TimeVariables:
         flags = np.ones(len(pair), np.bool_)
         return first[pair], second[pair], flags, place, ours[pair, place], theirs[pair, place]
 
+    def pairs_in(self, shares: Shares, classes: JobClasses) -> Flags:
+        """Returns which variables (v,) of pairs have time in ``shares``."""
+        if shares.paired is None:
+            return np.zeros(len(self.mine), np.bool_)
+        count, types = len(classes.size), shares.paired.shape[1]
+        pair, type_ = np.nonzero(shares.paired)
+        one, two = classes.of[shares.first[pair]], classes.of[shares.second[pair]]
+        # One number per (c, d, j) with c <= d, as the variables have it.
+        used = (np.minimum(one, two) * count + np.maximum(one, two)) * types + type_
+        own = (self.mine * count + self.other) * types + self.type
+        return np.asarray(self.paired & np.isin(own, used))
+
+    def deal_pairs(self, y: Floats, classes: JobClasses, types: int) -> tuple[Indices, Indices, Floats]:
+        """Deals the time ``y`` (v,) of class pairs out to job pairs; returns both jobs and their time (p, k).
+
+        Every job of a class gets the same, by few partners. Jobs of c and d lie side by side on a line of
+        length 1, each taking 1/n[c] or 1/n[d] of it; two are partners as far as they overlap. Within a class
+        each job's partners are its neighbours in a ring.
+        """
+        members = np.split(
+            np.argsort(classes.of, kind="stable"), np.cumsum(classes.size.astype(np.int64))[:-1]
+        )
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, types)))]
+        used = self.paired & (y > 0)
+        for c, d in {(int(a), int(b)) for a, b in zip(self.mine[used], self.other[used], strict=True)}:
+            here = used & (self.mine == c) & (self.other == d)
+            time = np.zeros(types)
+            time[self.type[here]] = y[here]
+            first, second, part = (
+                _ring_neighbours(len(members[c]))
+                if c == d
+                else _overlap_pieces(len(members[c]), len(members[d]))
+            )
+            parts.append((members[c][first], members[d][second], part[:, None] * time))
+        one, two, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return one, two, paired
+
 
 def _pairing_gain(
     problem: ShareProblem, kind: Indices, first: Indices, second: Indices, ours: Floats, theirs: Floats
@@ -94,3 +139,20 @@ def _pairing_gain(
     """
     alone = np.maximum(problem.kinds.rates, 1e-300)
     return np.asarray(ours / alone[kind[first]] + theirs / alone[kind[second]] - 1.0)
+
+
+def _ring_neighbours(count: int) -> tuple[Indices, Indices, Floats]:
+    """Returns neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
+    first = np.arange(count if count > 2 else 1)
+    return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
+
+
+def _overlap_pieces(left: int, right: int) -> tuple[Indices, Indices, Floats]:
+    """Cuts 1 into ``left`` and into ``right`` equal pieces; returns which overlap, and how far."""
+    cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
+    middle = (cuts[1:] + cuts[:-1]) / 2
+    return (
+        (middle // right).astype(np.int64),
+        (middle // left).astype(np.int64),
+        np.diff(cuts) / (left * right),
+    )

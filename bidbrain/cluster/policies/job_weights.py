@@ -95,9 +95,9 @@ def _solve_merged(
     (n,): who picks just their floor.
     """
     program = ShareProgram(problem, group, floor=floor)
-    mean = program.class_means(worth)
+    mean = program.classes.means(worth)
     program.add_gain(program.weighted_gains(mean * program.classes.size))
-    program.add_floor_rows(program.class_means(floor))
+    program.add_floor_rows(program.classes.means(floor))
     apart = float((worth - mean[program.classes.of]) @ np.where(promised, floor, 0.0))
     of, count, types = program.classes.of, len(program.classes.size), len(problem.cluster.types)
     if not per_dollar:

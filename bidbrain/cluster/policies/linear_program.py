@@ -103,15 +103,6 @@ class ShareProgram:
         """Returns s of each class."""
         return self.problem.scale[self.classes.first]
 
-    def class_values(self, values: Floats) -> Floats:
-        """Returns, of each class, the value that its jobs have in common."""
-        return values[self.classes.first]
-
-    def class_means(self, values: Floats) -> Floats:
-        """Returns, of each class, the mean over its jobs."""
-        total = np.bincount(self.classes.of, weights=values, minlength=len(self.classes.size))
-        return np.asarray(total / self.classes.size)
-
     @cached_property
     def throughput(self) -> Entries:
         """Returns entries of thr: a row for each class, and the variables of its jobs' mean throughput."""
@@ -188,19 +179,10 @@ class ShareProgram:
         if paired.sum() <= _MANY_PAIRS:
             return solve(program, method)
         first = np.ones(self._columns, np.bool_)
-        first[: len(paired)] = ~paired | (self._pairs_used(near) if near else False)
+        first[: len(paired)] = ~paired
+        if near is not None:
+            first[: len(paired)] |= self.uses.pairs_in(near, self.classes)
         return solve_by_sifting(program, first, method)
-
-    def _pairs_used(self, shares: Shares) -> Flags:
-        """Returns the variables y[c, d, j] of which ``shares`` have some, (columns of y,)."""
-        uses, count, types = self.uses, len(self.classes.size), len(self.problem.cluster.types)
-        if shares.paired is None:
-            return np.zeros(len(uses.mine), np.bool_)
-        pair, type_ = np.nonzero(shares.paired)
-        one, two = self.classes.of[shares.first[pair]], self.classes.of[shares.second[pair]]
-        held = (np.minimum(one, two) * count + np.maximum(one, two)) * types + type_
-        asked = (uses.mine * count + uses.other) * types + uses.type
-        return np.asarray(uses.paired & np.isin(asked, held))
 
     def scaled_by(self, size: int) -> LinearProgram:
         """Returns the program as it is now with every bound of a row times the variable ``size``: a cone.
@@ -235,49 +217,16 @@ class ShareProgram:
             alone = np.maximum(alone + self._own_deviation(self.floor, per_class), 0.0)
         if self.problem.kinds.together is None:
             return Shares(alone)
-        return Shares(alone, *self._pair_jobs(y))
+        return Shares(alone, *uses.deal_pairs(y, classes, len(self.problem.cluster.types)))
 
     def _own_deviation(self, floor: Floats, time: Floats) -> Floats:
         """Returns what each job has more or less of every type than its class's mean, for its own floor."""
-        uses, mean = self.uses, self.class_means(floor)
+        uses, mean = self.uses, self.classes.means(floor)
         rates = np.zeros(time.shape)
         rates[uses.mine, uses.type] = uses.my_rate
         return np.asarray(
             (floor - mean[self.classes.of])[:, None] * exchange_rates(rates, mean, time)[self.classes.of]
         )
-
-    def _pair_jobs(self, y: Floats) -> Entries:
-        """Deals class pairs out to job pairs: every job of a class gets the same, by few partners.
-
-        Jobs of c and d lie side by side on a line of length 1, each taking 1/n[c] or 1/n[d] of it; two are
-        partners as far as they overlap. Within a class each job's partners are its neighbours in a ring.
-        """
-        uses, members = (
-            self.uses,
-            np.split(
-                np.argsort(self.classes.of, kind="stable"), np.cumsum(self.classes.size.astype(np.int64))[:-1]
-            ),
-        )
-        parts: list[Entries] = []
-        used = uses.paired & (y > 0)
-        for c, d in {(int(a), int(b)) for a, b in zip(uses.mine[used], uses.other[used], strict=True)}:
-            here = used & (uses.mine == c) & (uses.other == d)
-            time = np.zeros(len(self.problem.cluster.types))
-            time[uses.type[here]] = y[here]
-            first, second, part = (
-                _ring_neighbours(len(members[c]))
-                if c == d
-                else _overlap_pieces(len(members[c]), len(members[d]))
-            )
-            parts.append((members[c][first], members[d][second], part[:, None] * time))
-        if not parts:
-            return (
-                np.empty(0, np.int64),
-                np.empty(0, np.int64),
-                np.empty((0, len(self.problem.cluster.types))),
-            )
-        first, second, paired = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return first, second, paired
 
 
 def _open_rates(problem: ShareProblem, open_to: Flags | None) -> Floats:
@@ -290,20 +239,3 @@ def _sum_entries(rows: Indices, columns: Indices, values: Floats, count: int) ->
     """Returns entries without repeated places: a class beside itself counts in one row twice."""
     places, where = np.unique(rows * count + columns, return_inverse=True)
     return places // count, places % count, np.bincount(where, weights=values).astype(np.float64)
-
-
-def _ring_neighbours(count: int) -> Entries:
-    """Returns neighbours in a ring of ``count`` >= 2, and their part of the class's paired time."""
-    first = np.arange(count if count > 2 else 1)
-    return first, (first + 1) % count, np.full(len(first), 1.0 / len(first))
-
-
-def _overlap_pieces(left: int, right: int) -> Entries:
-    """Cuts 1 into ``left`` and into ``right`` equal pieces; returns which overlap, and how far."""
-    cuts = np.unique(np.concatenate([np.arange(left + 1) * right, np.arange(right + 1) * left]))
-    middle = (cuts[1:] + cuts[:-1]) / 2
-    return (
-        (middle // right).astype(np.int64),
-        (middle // left).astype(np.int64),
-        np.diff(cuts) / (left * right),
-    )

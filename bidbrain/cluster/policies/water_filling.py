@@ -168,7 +168,7 @@ class _Filling:
         program, best = raised.program, raised.best
         tight = np.zeros(len(program.classes.size), np.bool_)
         prices = (
-            np.abs(best.duals[raised.rows]) / raised.unit * program.class_means(raised.slope)[raised.asks]
+            np.abs(best.duals[raised.rows]) / raised.unit * program.classes.means(raised.slope)[raised.asks]
         )
         tight[raised.asks] = prices > _PRICED * prices.sum()
         if self._problem.kinds.together is None:

@@ -69,7 +69,7 @@ def test_many_pairs_are_sifted_and_few_are_not_to_the_same_end() -> None:
 
     program = ShareProgram(problem, steps)
     assert program.uses.paired.sum() > 2000, "else this shows nothing"
-    program.add_gain(program.weighted_gains(program.class_values(1 / steps) * program.classes.size))
+    program.add_gain(program.weighted_gains(program.classes.common_values(1 / steps) * program.classes.size))
     best = Maximize(TotalThroughput(worth)).compute_shares(problem)
     assert best.value == pytest.approx(solve(program.build_program()).value, rel=1e-9)
     took = Makespan().compute_shares(problem)
