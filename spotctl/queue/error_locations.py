@@ -1,7 +1,7 @@
-"""Locates errors about one of many jobs: the job's name, its file, and where the queue's file lists it.
+"""Locates an error about one job of a queue: names the job, its file, and its line in the queue's file.
 
-about      around code that handles one job by itself
-placed_in  around all that a command does with a queue
+attribute_errors_to  around code that handles one job by itself
+locate_errors_in     around all that a command does with a queue
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ def attribute_errors_to(job: str) -> Iterator[None]:
 
 @contextmanager
 def locate_errors_in(queue: Path) -> Iterator[None]:
-    """Turns a MemberError inside into a JobFileError, which locates the field and the job's place in
-    ``queue``.
-
-    A job that was added has no place in the file; its error keeps the name alone.
-    """
+    """Turns a MemberError inside into a JobFileError with the lines of the field and of the job."""
     try:
         yield
     except MemberError as error:
         entry = next((entry for entry in list_jobs(queue) if entry.name == error.job), None)
+        # A job that a request added is not in the file: its name has to do.
         if entry is None:
             raise
         line, column = find_field(read_text(entry.file), error.field)

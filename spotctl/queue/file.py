@@ -1,4 +1,4 @@
-"""Reads and checks a queue file, by the keys that it and its jobs have, and the job files that it names."""
+"""Defines the keys of queue files; reads and checks such a file with the job files that it names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARAMETER: Final = word("a number, a word, true or false")
 
 
 def load_queue(path: Path) -> QueueSpec:
-    """Reads and checks a queue file and the jobs it names. Raises JobFileError with every problem in it."""
+    """Returns a queue file's content, with its jobs. Raises JobFileError with every problem in the file."""
     document, node = open_document(read_text(path), str(path), path.resolve().parent)
     root = Section(Place(document, ""), node)
     if "jobs" not in root and ("app" in root or "engine" in root):
@@ -53,7 +53,7 @@ def queue_schema() -> JsonSchema:
 
 @cache
 def queue_table(stem: str = "queue") -> KeyTable[QueueSpec]:
-    """Returns the keys of a queue file. ``stem``: of the file's name, which names the queue by default."""
+    """Returns the keys of a queue file; ``stem``: the file's name without .yaml, the default of ``name``."""
     return KeyTable(
         _make_queue,
         (
@@ -143,11 +143,12 @@ def _parse_parameter(text: str) -> float | str | bool:
 
 
 def _check_policy(root: Section, policy: PolicyChoice) -> None:
-    """Reports parameters that the policy does not take, or cannot do without."""
+    """Reports parameters that the policy does not take, and those that it lacks."""
     from bidbrain.cluster.policies.registry import BadParameter, make_policy
 
+    # Each round fills in this parameter: what is left of the queue's budget.
     if policy.name == "makespan-within" and "budget" not in policy.parameters and "budget" in root:
-        return  # its budget is what is left of the queue's
+        return
     try:
         make_policy(policy.name, policy.parameters)
     except BadParameter as error:
@@ -168,13 +169,15 @@ def _read_path(node: yaml.Node, place: Place) -> Path:
 
 
 def _load_member(section: Section, values: Values) -> Member:
-    """Makes a job of the queue. Raises JobFileError where its file is missing or wrong."""
+    """Returns a job of the queue. Raises JobFileError if its file is missing or wrong."""
     path, name, deadline, budget = (values.pop(key) for key in ("job", "name", "deadline", "budget"))
-    if path is None:  # which was reported
+    # A bad path is on the document's list of problems already, so this raises.
+    if path is None:
         section.document.raise_if_wrong()
     try:
         spec = load_job(path)
     except JobFileError:
+        # The queue file's own problems come first: they may be why the wrong job file was read.
         section.document.raise_if_wrong()
         raise
     objective = replace(
@@ -227,7 +230,7 @@ def _check_together(root: Section, spec: QueueSpec) -> None:
 
 
 def problem_of(jobs: Sequence[Member]) -> str | None:
-    """Returns what is wrong with jobs taken together; None where nothing is."""
+    """Returns the first problem of the jobs taken together; None if there is none."""
     names = [member.name for member in jobs]
     for name in names:
         if names.count(name) > 1:
@@ -238,11 +241,13 @@ def problem_of(jobs: Sequence[Member]) -> str | None:
         if unknown:
             nearest = suggest_nearest(unknown[0], names)
             return f"{member.name} waits for {unknown[0]}, which is no job here{nearest}"
+        # When its predecessors end is unknown, so nothing can be reserved for it now.
         if member.after and member.spec.objective.deadline is not None and not member.best_effort:
             return (
                 f"{member.name} waits for {', '.join(member.after)}, so its deadline cannot be promised; "
                 "expected best_effort: true, or no deadline"
             )
+    # Jobs become ready in waves; those that never do are in a circle, or wait for one.
     while ready := [m.name for m in jobs if m.name not in done and done.issuperset(m.after)]:
         done.update(ready)
     waiting = [name for name in names if name not in done]
@@ -262,7 +267,8 @@ class ListedJob:
 
 
 def list_jobs(path: Path) -> Iterator[ListedJob]:
-    """Yields the jobs of a queue file that could be loaded, to locate problems in them."""
+    """Yields the jobs of a queue file that loads, to locate problems in them."""
+    # Composed and not loaded: only nodes know their lines.
     root = yaml.compose(read_text(path), Loader=yaml.SafeLoader)
     found = root.value if isinstance(root, yaml.MappingNode) else []
     listed = [node for key, value in found if key.value == "jobs" for node in value.value]

@@ -1,4 +1,4 @@
-"""Defines a queue as a value: what its file says, complete and checked. ``file.py`` makes these from YAML."""
+"""Defines the values of a queue file, complete and checked. ``file.py`` reads them from YAML."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ POLICY: Final = "min-cost"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Describes a job of a queue. ``spec`` carries its own deadline and budget, and its name in the queue.
+    """Describes a job of a queue; ``spec`` carries its name in the queue, its deadline and its budget.
 
-    ``best_effort``: run it even where its deadline cannot be promised. ``priority``: a higher one counts as
-    an
+    ``best_effort``: run it even if its deadline cannot be promised. ``priority``: a higher one counts as an
     earlier arrival. ``after``: jobs that must be done before it begins.
     """
 
@@ -54,9 +53,10 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """Describes a queue. ``quotas``: machines at once, by TYPE or TYPE@ZONE. ``entities``: their weights; 1
-    for
-    entities not listed.
+    """Describes a queue.
+
+    ``round_s``: seconds between reassignments. ``budget``: for all jobs together, None without a limit.
+    ``quotas``: machines at once, by TYPE or TYPE@ZONE. ``entities``: their weights; others weigh 1.
     """
 
     name: str
@@ -70,7 +70,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """Holds what the command line may set beside the file."""
+    """Holds the options of the command line; ``seed``: for all jobs, None for each job's own."""
 
     world: WorldKind = WorldKind.LOCAL
     speed: float = 600.0
@@ -80,24 +80,25 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Merges a queue file and its options. Kept with the queue's record, so that it can be resumed."""
+    """Holds a queue file and its options. The journal keeps both, so that the queue can be resumed."""
 
     spec: QueueSpec
     options: QueueOptions
 
     def settings_for(self, member: Member) -> Settings:
-        """Returns the settings that one of its jobs is launched with."""
+        """Returns the settings with which the queue launches one of its jobs."""
         seed = member.spec.seed if self.options.seed is None else self.options.seed
         options = self.options
         return Settings(member.spec, options.world, options.speed, options.prices, seed, queue=self.spec.name)
 
     def to_text(self) -> str:
-        """Returns the settings as JSON, for the record."""
+        """Returns the settings as JSON, for the journal."""
+        # Sorted, because a resumed queue compares this text with the one on record.
         return json.dumps(to_json(self), sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> QueueSettings:
-        """Reads the settings that ``to_text`` gave. Raises LedgerError for anything else."""
+        """Returns the settings in the JSON of ``to_text``. Raises LedgerError for anything else."""
         return _parse_record(cls, text)
 
 
@@ -107,7 +108,7 @@ def member_text(member: Member) -> str:
 
 
 def parse_member(text: str) -> Member:
-    """Reads the job that ``member_text`` gave. Raises LedgerError for anything else."""
+    """Returns the job in the JSON of ``member_text``. Raises LedgerError for anything else."""
     return _parse_record(Member, text)
 
 

@@ -17,8 +17,7 @@ from spotctl.queue.spec import Member
 class Admission:
     """Holds the verdict on several jobs.
 
-    ``judged``: the verdict on each of them; ``allowances``: what those may spend whose deadline is
-    promised.
+    ``judged``: the verdict on each job; ``allowances``: what each job with a promised deadline may spend.
     """
 
     judged: Mapping[str, DeadlineVerdict]
@@ -50,13 +49,14 @@ def decide_admission(
     taken: Mapping[str, int],
     money: MicroUsd | None,
 ) -> Admission:
-    """Decides about ``members``. ``states``: each member's state before anything happened.
+    """Decides which of ``members`` may begin; ``states``: their opening states, by name.
 
-    ``taken``: machines by pool that are reserved for other jobs; ``money``: what is not put aside for others,
+    ``taken``: machines by pool that are reserved for other jobs; ``money``: what is not reserved for others,
     None without a budget.
     """
     judged = judge_deadlines(states, pools, taken, money)
     made = {name: one for name, one in judged.items() if one.is_promised}
+    # A promise reserved its machines, so the quotas can hold that job.
     never = {name: why_impossible(state, pools) for name, state in states.items() if name not in made}
     return Admission(
         judged,

@@ -1,16 +1,15 @@
 """Allocates machines for one round: from the jobs' states to the leases they should hold. Pure.
 
     j, p      jobs that want machines; pools (``quotas.py``): the worker types of the policy
-    scale     as many machines as a job may hold at once, or as there are for it
-    T[j, p]   expected core-seconds per second of all of them (``bidbrain.bidding.market_outlook``), by what
-              the job has shown on that type (``throughput_estimates.py``)
+    scale     machines that a job uses at once: as many as it may hold, or as there are for it
+    T[j, p]   expected core-seconds per second of all of them (``bidbrain.bidding.market_outlook``), from the
+              job's own speed on that type (``throughput_estimates.py``)
     c[p]      expected dollars per machine-hour in the pool's best market
     steps     core-seconds left
 
 The policy answers with shares of time; ``bidbrain.cluster.rounds`` turns them into this round's choices. A
-lease moves only where that is worth its cost (``lease_moves.py``), and machines whose hour is paid stay
-where they are until it is nearly over: no move is worth an hour's price. Machines left over go to jobs that
-can use fewer than they asked for.
+lease moves only if that is worth its cost (``lease_moves.py``). Machines whose hour is paid stay where they
+are until it is nearly over. Leftover machines go to elastic jobs that have fewer than they want.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from spotctl.queue.allocation.round_inputs import (
 from spotctl.queue.allocation.throughput_estimates import market_with_throughputs
 
 _UNKNOWN_WORK_S: Final = HOUR_S
-"""Time that a job of unknown length is assumed to need still, on all machines that it wants."""
+"""Time that a job of unknown length is assumed to need yet, on all machines that it wants."""
 _KEPT_TURNS: Final = 2.0
-"""Holds after which past machine time counts half, where five rounds are less."""
+"""Holds after which past machine time counts half, if that is longer than five rounds."""
 
 
 def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundPlan:
@@ -58,7 +57,8 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
     budget_left = table.budget_left - sum(
         exposure(job.state, 0, (), table) for job in jobs if uses_shared_budget(job)
     )
-    # Where the shared money is short, it is short for all jobs that live on it.
+    # What running jobs can owe until the next round is spent already. If that exceeds the shared money, it
+    # does for all jobs that live on it: none of them may go on.
     broke = tuple(job.name for job in jobs if uses_shared_budget(job) and budget_left < 0)
     able = [job for job in jobs if job.name not in broke]
     seen = [(job, _view_pools(job, free, table)) for job in able]
@@ -75,6 +75,7 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
             for n, (job, _) in enumerate(usable)
         }
         order = _order_requests(usable, problem, Combinations.from_shares(answer), kinds)
+    # Kept leases come first: what moves would cost is saved before shares are followed.
     serving = LeaseAssigner(free, replace(table, budget_left=budget_left))
     _keep_leases(seen, order, shares, serving, table)
     serving.assign_leases(order)
@@ -89,9 +90,9 @@ def allocate_round(jobs: Sequence[SchedulableJob], table: RoundInputs) -> RoundP
 
 
 def allocate_with_fallback(jobs: Sequence[SchedulableJob], table: RoundInputs) -> tuple[RoundPlan, str]:
-    """Allocates a round; also returns why it is not the policy's own, "" where it is.
+    """Allocates a round by the policy, or by ``makespan`` while a budget policy has no answer.
 
-    As long as a budget policy has no answer, machines are shared as by ``makespan``.
+    Also returns why the policy has none; "" if it has one.
     """
     try:
         return allocate_round(jobs, table), ""
@@ -101,10 +102,11 @@ def allocate_with_fallback(jobs: Sequence[SchedulableJob], table: RoundInputs) -
 
 
 def rejects_newcomer(newcomer: SchedulableJob, jobs: Sequence[SchedulableJob], table: RoundInputs) -> str:
-    """Returns why the policy has no answer with one job more; "" where it has one, or has none without it."""
+    """Returns why the policy has no answer with one more job; "" if it has one, or has none without it."""
     try:
         allocate_round([*jobs, newcomer], table)
     except Infeasible as error:
+        # If it has none anyway, the newcomer is not to blame, and the fallback serves it too.
         _, before = allocate_with_fallback(jobs, table)
         return "" if before else str(error)
     return ""
@@ -114,10 +116,11 @@ def rejects_newcomer(newcomer: SchedulableJob, jobs: Sequence[SchedulableJob], t
 
 
 def _leasable_machines(jobs: Sequence[SchedulableJob], pools: Pools) -> dict[str, int]:
-    """Counts leasable machines of each pool: without those that are rented, or reserved for a promise."""
+    """Counts the machines of each pool that are neither rented on demand nor reserved for a promise."""
     free: dict[str, int] = {}
     for job in jobs:
         for pool in pools.markets_by_pool(job.state):
+            # Without a quota there are as many machines as all jobs together can hold.
             most = job.state.terms.limits.max_instances
             limit = pools.limit_of(pool)
             free[pool] = free.get(pool, 0) + most if limit is None else limit
@@ -136,6 +139,7 @@ def _leasable_machines(jobs: Sequence[SchedulableJob], pools: Pools) -> dict[str
 
 def _is_paid_beyond_round(state: State, table: RoundInputs) -> bool:
     """Tells whether the job holds machines whose paid hour goes on beyond this round."""
+    # With short quanta nothing is lost by a release: no time is paid far ahead.
     if state.terms.rules.quantum_s < HOUR_S:
         return False
     ends = [h.hour_ends for h in state.current_footprint() if not h.on_demand]
@@ -144,9 +148,10 @@ def _is_paid_beyond_round(state: State, table: RoundInputs) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _PoolView:
-    """Shows the pools to one job: how many machines it would use at once, each pool's markets, and the
-    outlook
-    of the pool's best market.
+    """Shows the pools to one job.
+
+    ``scale``: machines that it would use at once; ``best``: the outlook of each pool's best market;
+    ``markets``: all markets of each pool.
     """
 
     scale: int
@@ -209,17 +214,19 @@ def _build_problem(
 
 def _work_left(state: State, rate: float) -> float:
     left = state.work_left
+    # Never 0: a job whose last clock is being saved still needs its machines, and policies divide by it.
     return max(left if left is not None else rate * _UNKNOWN_WORK_S, 1.0)
 
 
 def _slo_s(job: SchedulableJob, table: RoundInputs, longest_s: float) -> float:
-    """Returns seconds until its deadline, two rounds early, or a hold, since shares are kept for that long.
+    """Returns the seconds until the job's deadline, less a margin; infinity without one.
 
     A deadline that has passed counts as none.
     """
     if job.due is None or job.due <= table.now:
         return inf
     left = float(job.due - table.now)
+    # A job may wait for two rounds, or for another's hold, before its share is served.
     return max(left - max(2 * table.round_s, longest_s), left / 2)
 
 
@@ -232,7 +239,7 @@ def _order_requests(
     combinations: Combinations,
     kinds: Sequence[str],
 ) -> list[LeaseRequest]:
-    """Orders what was chosen, then other jobs with a share: by priority, then by share, then by arrival."""
+    """Orders the round's chosen jobs, then the others with a share: by priority, share, and arrival."""
     received = np.array([[job.received.get(pool, 0.0) for pool in kinds] for job, _ in usable])
     first = combinations.first
     had = np.concatenate([received, np.zeros((len(first) - len(received), len(kinds)))])
@@ -259,21 +266,23 @@ def _keep_leases(
     serving: LeaseAssigner,
     table: RoundInputs,
 ) -> None:
-    """Keeps leases where they are: those with paid hours first, then those that are not worth moving."""
+    """Keeps leases with paid hours first, then those that are not worth moving."""
     at = {
         job.name: table.pools.pool_of_lease(job.holder.lease)
         for job, _ in seen
         if job.holder.lease is not None
     }
     chosen = {place.job.name: place.pool for place in order if place.chosen}
-    # Where no other job is due, a lease may stay although its job was not chosen.
+    # In pools that the round chose for no other job, a lease may stay although its job was not chosen.
     contested = {pool for name, pool in chosen.items() if at.get(name) != pool}
     for job, _ in seen:
         if job.holder.lease is not None and _is_paid_beyond_round(job.state, table):
+            # The money for the machines it holds is owed already; only those it still lacks cost more.
             held = job.holder.held.spot.total()
             serving.keep_lease(job, job.holder.lease, max(job.holder.lease.count - held, 0))
     for job, sight in seen:
         lease, since = job.holder.lease, job.since
+        # A job without machines loses nothing by a move.
         if lease is None or since is None or job.name in serving.leases or not job.holder.held.spot.total():
             continue
         pool, of = at[job.name], shares.get(job.name, {})
@@ -300,11 +309,12 @@ def _fade_factor(table: RoundInputs, longest_s: float) -> float:
 def _update_received(
     job: SchedulableJob, lease: Lease | None, table: RoundInputs, fade: float
 ) -> Mapping[str, float]:
-    """Returns the machine time that the job has had lately, with the round that begins."""
+    """Returns the seconds of machine time by pool that the job got lately, this round included."""
     had: dict[str, float] = {pool: seconds * fade for pool, seconds in job.received.items()}
     if lease is not None:
         pool = table.pools.pool_of_lease(lease)
         had[pool] = had.get(pool, 0.0) + table.round_s
+    # Every round writes these figures to the journal: rounding and dropping dust keeps its lines short.
     return {pool: round(seconds, 3) for pool, seconds in had.items() if seconds > 1.0}
 
 

@@ -1,9 +1,8 @@
 """Decides which deadlines a queue promises, and what it reserves for them. Pure.
 
-A promise rests on machines on demand alone (``bidbrain.deadline``). In a queue these must be available
-whatever the other jobs do. So the queue reserves as many as the deadline needs in their pool, beside the
-reliable machines, and the money too. It reserves as few as leave a third of the time for spot machines,
-where that is possible; as many as there are where it is not.
+A promise rests on machines on demand alone (``bidbrain.deadline``), which must be available whatever the
+other jobs do. So the queue reserves them in their pool, beside the reliable machines, and the money to pay
+for them.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ _NOTHING: Final = MicroUsd(0)
 _PART_NEEDED: Final = 0.85
 """Largest part of its deadline that a job should need on demand."""
 _SPARE: Final = 1.5
-"""Factor by which a promised job may exceed the cost of its promise, where the budget allows it: spot
-machines
+"""Factor by which a promised job may exceed the cost of its promise, if the budget allows it: spot machines
 that are lost were paid for too."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineVerdict:
-    """Tells the queue's verdict on a job's deadline before it begins. ``terms``: the spec it is to run under.
+    """Holds the verdict on a job's deadline before the job begins.
 
-    ``why``: what speaks against a promise, and what would have to give; empty where it was made, or none
-    requested.
+    ``terms``: the spec to run under. ``why``: why nothing can be promised, and what would help; "" if the
+    promise is made, or none is requested. ``reserved``: machines by pool; None without a promise.
     """
 
     terms: RunSpec
@@ -55,10 +53,10 @@ class DeadlineVerdict:
 def judge_deadline(
     state: State, pools: Pools, taken: Mapping[str, int], money_left: MicroUsd | None
 ) -> DeadlineVerdict:
-    """Decides whether the deadline of a job that is about to begin can be promised beside what is ``taken``.
+    """Decides whether a queue can promise the deadline of a job that is about to begin.
 
-    ``state``: the job's before anything happened, with its spec as it is. ``taken``: machines by pool
-    that are reserved for others; ``money_left``: what is not put aside for others, None without a budget.
+    ``state``: the job's opening state. ``taken``: machines by pool that are reserved for others;
+    ``money_left``: what is not reserved for others, None without a budget.
     """
     terms = replace(state.terms, queued=QueueMembership(promised=False))
     plain = DeadlineVerdict(terms)
@@ -79,6 +77,7 @@ def judge_deadline(
             "and are not there",
         )
     ample = [w for w in affordable if w.promise.least_deadline_s <= _PART_NEEDED * terms.objective.deadline_s]
+    # The fewest machines that leave time for cheaper spot machines; if none do, the fastest way.
     if ample:
         way = min(ample, key=lambda way: (way.count, way.promise.least_budget))
     else:
@@ -93,7 +92,7 @@ def judge_deadline(
 def judge_deadlines(
     states: Mapping[str, State], pools: Pools, taken: Mapping[str, int], money_left: MicroUsd | None
 ) -> Mapping[str, DeadlineVerdict]:
-    """Judges several jobs one after the other: each leaves room and money for those before it."""
+    """Judges jobs one after the other: each gets what those before it left of room and money."""
     reserved, found = Counter(taken), {}
     for name, state in states.items():
         one = found[name] = judge_deadline(state, pools, reserved, money_left)
@@ -106,9 +105,7 @@ def judge_deadlines(
 def promise_allowances(
     promised_jobs: Mapping[str, DeadlineVerdict], budget: MicroUsd | None
 ) -> Mapping[str, MicroUsd | None]:
-    """Returns what each promised job may spend: what its promise takes, and half as much again if the budget
-    has it.
-    """
+    """Returns what each promised job may spend: the cost of its promise, and up to half as much again."""
     if budget is None:
         return dict.fromkeys(promised_jobs)
     least = {name: one.least_budget for name, one in promised_jobs.items()}
@@ -119,7 +116,7 @@ def promise_allowances(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Describes a way to keep a deadline: ``count`` machines on demand of a pool, and what they promise."""
+    """Describes a way to keep a deadline: with ``count`` machines on demand of a pool."""
 
     pool: str
     count: int
@@ -128,7 +125,7 @@ class _Way:
 
 
 def _possible_ways(state: State, pools: Pools, taken: Mapping[str, int]) -> Iterator[_Way]:
-    """Yields the ways there is room for beside what is taken: the fewest machines of each pool first."""
+    """Yields the ways for which there is room beside ``taken``: the fewest machines of each pool first."""
     terms = state.terms
     reliable = pools.pool_of(terms.reliable.market)
     room = _free_machines(reliable, pools, taken)
@@ -137,6 +134,7 @@ def _possible_ways(state: State, pools: Pools, taken: Mapping[str, int]) -> Iter
     for pool, markets in pools.markets_by_pool(state).items():
         beside = terms.reliable_count if pool == reliable else 0
         most = int(min(terms.limits.max_instances, _free_machines(pool, pools, taken) - beside))
+        # Without a quota nothing is gained by reserving fewer; without reliable machines the job is rigid.
         least = 1 if pools.limit_of(pool) is not None and terms.reliable_count else terms.limits.max_instances
         for count in range(least, most + 1):
             yield from _evaluate_way(state, pool, markets, count)

@@ -24,16 +24,16 @@ def is_promised(state: State) -> bool:
 
 
 def lease_holder(state: State, pools: Pools, reserved: Mapping[str, int]) -> LeaseHolder:
-    """Returns the job as a holder of leases. ``reserved``: machines on demand, by pool, that its promise
-    keeps.
-    """
+    """Returns the job as a holder of leases; ``reserved``: on-demand machines kept for it, by pool."""
     terms, held = state.terms, machines_in_use(state, pools)
     made, reliable = is_promised(state), Counter[str]()
     if terms.reliable_count:
         reliable[pools.pool_of(terms.reliable.market)] = terms.reliable_count
+    # Promised jobs have their reliable machines in ``reserved`` from the start.
     begins = Counter[str]() if state.allocations or made else reliable
     kept = Counter(reserved if made else held.rented)
-    if state.allocations:  # a lost reliable machine is replaced
+    # A lost reliable machine is replaced, so its room stays taken meanwhile.
+    if state.allocations:
         kept |= reliable
     return LeaseHolder(terms.job, held, state.share.lease, kept, begins, elastic=terms.reliable_count > 0)
 
@@ -46,9 +46,9 @@ def schedulable_job(
     received: Mapping[str, float],
     since: Instant | None,
 ) -> SchedulableJob | None:
-    """Returns the job as a round sees it; None where machines are no use to it any more.
+    """Returns the job as a round sees it; None if it can use no machines any more.
 
-    ``received``: seconds of machine time that it has had lately, by pool; ``since``: when its hold began.
+    ``received``: seconds of machine time that it got lately, by pool; ``since``: when its hold began.
     """
     if state.phase not in _WANTS_MACHINES or state.ending.asked is not None:
         return None

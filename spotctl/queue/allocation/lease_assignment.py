@@ -1,4 +1,4 @@
-"""Assigns available machines: leases in an order, while machines and money last. Pure."""
+"""Assigns machines to jobs, in an order, while machines and money last. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spotctl.queue.allocation.round_inputs import RoundInputs, SchedulableJob, e
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Requests a lease of a pool for a job, with ``count`` machines if there are as many."""
+    """Requests a lease of up to ``count`` machines of a pool; ``chosen``: by this round's slots."""
 
     job: SchedulableJob
     pool: str
@@ -23,7 +23,7 @@ class LeaseRequest:
 
 
 class LeaseAssigner:
-    """Collects the leases given so far, and counts what is left for others."""
+    """Collects the leases given so far, and counts the machines and the money left for others."""
 
     def __init__(self, free: Mapping[str, int], table: RoundInputs) -> None:
         self.leases: dict[str, Lease | None] = {}
@@ -32,7 +32,7 @@ class LeaseAssigner:
         self._table = table
 
     def keep_lease(self, job: SchedulableJob, lease: Lease, new: int) -> None:
-        """Keeps the lease that a job has, if ``new`` machines of it can be paid for."""
+        """Keeps a job's lease if there is money for its ``new`` machines, those that are not paid yet."""
         price = exposure(job.state, new, lease.markets, self._table) if uses_shared_budget(job) else 0.0
         if price <= self._budget_left:
             self._budget_left -= price
@@ -40,16 +40,18 @@ class LeaseAssigner:
             self._take_machines(lease)
 
     def assign_leases(self, order: Sequence[LeaseRequest]) -> None:
-        """Gives leases in ``order``."""
+        """Gives each job in ``order`` its first lease that there are machines and money for."""
         until = Instant(int(self._table.now + self._table.round_s))
         for place in order:
             holder = place.job.holder
+            # A first lease needs the reliable machines as well, maybe of the same pool.
             beginning = holder.begins_with
             if place.job.name in self.leases or any(self._free.get(p, n) < n for p, n in beginning.items()):
                 continue
             count = self._affordable_count(
                 place, min(place.count, self._free[place.pool] - beginning[place.pool])
             )
+            # A job that needs all its machines waits rather than hold some of them idle.
             if count < 1 or (count < place.count and not holder.elastic):
                 continue
             self._budget_left -= self._exposure_of(place, count)
@@ -60,7 +62,7 @@ class LeaseAssigner:
             self._free[place.pool] -= count
 
     def grow_leases(self, order: Sequence[LeaseRequest]) -> None:
-        """Gives leftover machines to elastic jobs that kept fewer than they asked for, in their own pools."""
+        """Gives leftover machines to elastic jobs whose leases have fewer than they want, pool by pool."""
         pools = self._table.pools
         for place in order:
             lease = self.leases.get(place.job.name)
@@ -86,4 +88,5 @@ class LeaseAssigner:
 
     def _take_machines(self, lease: Lease) -> None:
         pool = self._table.pools.pool_of_lease(lease)
+        # A kept lease may be larger than what reservations made since have left.
         self._free[pool] = max(self._free.get(pool, 0) - lease.count, 0)

@@ -1,13 +1,10 @@
-"""Finds the leases that can be given now, of those that a round wants. Pure.
+"""Finds which leases of a round can be given now. Pure.
 
-need(j, p)  machines of pool p that job j may hold: leased or still held, and reserved or still rented
+    need(j, p)  machines of pool p that job j may hold: leased or still held, and reserved or still rented
     room(p)     the quota of p less the need of all jobs
 
-A lease is taken back at once; one is given, or grows, only as far as there is room. So machines change
-hands
-when the last of them is gone, and no quota is exceeded at any moment: no job ever holds more than was
-counted
-as its need.
+A job loses a lease at once, and gets or grows one only as far as there is room. So machines change hands when
+the last of them is gone, and no quota is exceeded at any moment: a job never holds more than its need.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ class LeaseHolder:
 
     ``reserved``: machines on demand that are reserved for it, by pool, whether it rents them or not.
     ``begins_with``: reliable machines that it would rent with its first lease. ``elastic``: it can also use
-    fewer
-    machines than it wants.
+    fewer machines than it wants.
     """
 
     name: str
@@ -38,7 +34,8 @@ class LeaseHolder:
     elastic: bool = True
 
     def machines_needed(self, pool: str, pools: Pools) -> int:
-        """Counts machines of ``pool`` that it may hold by what it was given."""
+        """Counts the machines of ``pool`` that it may hold until the next change of its lease."""
+        # The larger of both: a grown lease is not filled yet, and a lost one has machines that still end.
         leased = 0 if self.lease is None or pools.pool_of_lease(self.lease) != pool else self.lease.count
         return max(self.held.spot[pool], leased) + max(self.held.rented[pool], self.reserved[pool])
 
@@ -60,13 +57,14 @@ def free_machines(holders: Sequence[LeaseHolder], pool: str, pools: Pools) -> in
 def find_lease_changes(
     wanted: Mapping[str, Lease | None], holders: Sequence[LeaseHolder], pools: Pools
 ) -> tuple[LeaseChange, ...]:
-    """Returns what can be changed now towards ``wanted``, in that order: what is taken back first."""
+    """Returns the changes towards ``wanted`` that are possible now: leases taken back, then leases given."""
     made: list[LeaseChange] = []
     now = {holder.name: holder for holder in holders}
     # Taking back comes first: it makes the room that the second loop gives away.
     for name, lease in wanted.items():
         before = now[name].lease
         if before is not None and _is_taken_back(before, lease, pools):
+            # A lease of another pool ends here; the loop below gives the new one as far as there is room.
             less = (
                 None if lease is None or pools.pool_of_lease(lease) != pools.pool_of_lease(before) else lease
             )
@@ -78,6 +76,7 @@ def find_lease_changes(
         given = _limit_to_room(now[name], lease, list(now.values()), pools)
         if given is not None and not _allows_same(now[name].lease, given):
             made.append(LeaseChange(name, given))
+            # From now on its reliable machines count, so that the next job cannot get the same room.
             reserved = now[name].reserved + now[name].begins_with
             now[name] = replace(now[name], lease=given, reserved=reserved, begins_with=Counter())
     return tuple(made)
@@ -86,9 +85,7 @@ def find_lease_changes(
 def _limit_to_room(
     holder: LeaseHolder, lease: Lease, holders: list[LeaseHolder], pools: Pools
 ) -> Lease | None:
-    """Returns ``lease``, or as much of it as there is room for; None where that is nothing or less than
-    before.
-    """
+    """Returns as much of ``lease`` as there is room for; None if that is nothing, or less than before."""
     # A first lease brings the reliable machines along: they need room too.
     begun = replace(holder, reserved=holder.reserved + holder.begins_with)
     others = [other for other in holders if other.name != holder.name]
@@ -98,6 +95,7 @@ def _limit_to_room(
             return None
     pool = pools.pool_of_lease(lease)
     free = free_machines([*others, replace(begun, lease=None)], pool, pools)
+    # Machines that the job itself still holds count as its room, or it could never keep them.
     most = lease.count if free is None else min(lease.count, free + begun.held.spot[pool])
     had = 0 if holder.lease is None or pools.pool_of_lease(holder.lease) != pool else holder.lease.count
     if most < 1 or most < had or (most < lease.count and not holder.elastic):

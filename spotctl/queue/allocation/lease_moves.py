@@ -1,9 +1,9 @@
-"""Decides when a lease moves, and when that costs more than it brings. Pure.
+"""Decides when a lease moves, weighing the time and money that the move costs. Pure.
 
     s    move_s   seconds that a job's machines do nothing when its lease moves: the new ones start
                   (``start_s``) and join (sigma), and giving up the old ones costs lambda
     h             seconds since the hold began
-    H             seconds that a better pool would be enjoyed for: the work left, an hour at most
+    H             seconds for which a better pool would be used: the work left, an hour at most
     T, T'         work per second here and there;  e, e' dollars per unit of work
 
 Shares say how much time jobs get, and rounds which job has it now (``bidbrain.cluster.rounds``). A round that
@@ -33,15 +33,14 @@ from spotctl.control.bidding import observe_whole_market
 from spotctl.control.state import State
 
 PART: Final = 0.1
-"""Part of a hold that its move may take."""
+"""Fraction of a hold that its move may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinHold:
     """Describes a job that holds machines by a lease of ``pool``, and the least time it should hold them.
 
-    ``chosen``: the pool that the round would have it in, None for none; ``entitled``: whether it has any
-    share;
+    ``chosen``: the pool that the round chose for it, None for none; ``entitled``: whether it has any share;
     ``best``: the outlook of each pool for it.
     """
 
@@ -72,15 +71,17 @@ def move_s(state: State) -> Seconds:
 
 
 def keeps_lease(turn: MinHold, contested: Collection[str]) -> bool:
-    """Tells whether the lease stays where it is. ``contested``: pools that other jobs are due in."""
+    """Tells whether the lease stays where it is; ``contested``: pools that the round chose for other jobs."""
     if turn.chosen == turn.pool:
         return True
     if turn.chosen is not None and _repays_move(turn, turn.chosen):
         return False
+    # Not even a job of higher priority ends a hold early: the same work would be done, s later.
     if turn.held_s < turn.least_s:
         return True
     if not turn.entitled:
         return False
+    # Nearly done: ending saves a later move. One hold at most, or a wrong estimate would block the others.
     ends = turn.left_s <= turn.least_s and turn.held_s < 2 * turn.least_s
     return ends or turn.pool not in contested
 
@@ -88,8 +89,10 @@ def keeps_lease(turn: MinHold, contested: Collection[str]) -> bool:
 def _repays_move(turn: MinHold, pool: str) -> bool:
     """Tells whether ``pool`` is so much better for the job that the move pays for itself."""
     here, there = turn.best.get(turn.pool), turn.best[pool]
+    # No outlook: the pool is gone for this job, so any other is better.
     if here is None:
         return True
+    # Prices change within hours, so no advantage is assumed to last longer than one.
     whole = min(HOUR_S, turn.left_s)
     rest = max(whole - turn.move_s, 0.0)
     dear, cheap = here.cost_per_work, there.cost_per_work

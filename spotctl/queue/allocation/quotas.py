@@ -44,7 +44,7 @@ class Pools:
 
 
 def why_impossible(state: State, pools: Pools) -> str:
-    """Returns why the quotas can never hold the job, even alone; "" where they can."""
+    """Returns why the quotas can never hold the job, even alone; "" if they can."""
     terms, most = state.terms, state.terms.limits.max_instances
     reliable, least = pools.pool_of(terms.reliable.market), 1 if state.terms.reliable_count else most
     limit = pools.limit_of(reliable)
@@ -55,6 +55,7 @@ def why_impossible(state: State, pools: Pools) -> str:
     room = 0
     for pool in pools.markets_by_pool(state):
         limit = pools.limit_of(pool)
+        # Reliable machines of the same type count against the same quota.
         beside = terms.reliable_count if pool == reliable else 0
         room = max(room, least if limit is None else limit - beside)
     if room >= least:
@@ -72,7 +73,7 @@ class MachineUse:
 
 
 def machines_in_use(state: State, pools: Pools) -> MachineUse:
-    """Counts what a job holds now."""
+    """Counts the machines of a job now, those requested and those ending included."""
     spot: Counter[str] = Counter()
     rented: Counter[str] = Counter()
     for allocation in state.allocations.values():
@@ -85,6 +86,7 @@ def machines_in_use(state: State, pools: Pools) -> MachineUse:
 def _held_count(state: State, allocation: Allocation) -> int:
     if state.phase is Phase.CLOSED:
         return 0
+    # Until the provider answers, all that was requested may come.
     return (
         allocation.count
         if allocation.awaits_answer

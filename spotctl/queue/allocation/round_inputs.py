@@ -1,4 +1,4 @@
-"""Defines the inputs and the result of a round, and what a job may come to owe. Pure."""
+"""Defines the inputs and the result of a round, and the most that a job can owe after it. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ _WAY_OUT_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class SchedulableJob:
-    """Describes a job that can use machines. ``due``: when it should be done, if that matters to the
-    policy.
-    """
+    """Describes a job that can use machines; ``due``: its deadline, None if it has none."""
 
     state: State
     holder: LeaseHolder
@@ -36,7 +34,7 @@ class SchedulableJob:
     received: Mapping[str, float]
     """Seconds of machine time by pool, faded."""
     since: Instant | None = None
-    """When its hold began: since then its lease is of the same pool."""
+    """When its hold began: its lease has been of the same pool since then."""
 
     @property
     def name(self) -> str:
@@ -72,26 +70,26 @@ class RoundInputs:
 def make_round_policy(choice: PolicyChoice, left: float) -> Policy:
     """Returns the policy that a queue file names.
 
-    A budget policy without a budget parameter gets what is ``left`` of the queue's: micro-dollars that are
-    not
-    owed yet, put aside or not, as they pay for all work.
+    A budget policy without a budget parameter gets what is ``left`` of the queue's, in micro-dollars.
     """
     parameters = dict(choice.parameters)
+    # Money reserved for promises is part of it, as the policy sees the promised jobs' work too.
     if choice.name == "makespan-within" and "budget" not in parameters:
+        # The policy takes no budget of 0; with a micro-dollar it reports that it has no answer.
         parameters["budget"] = max(left / MICROS_PER_USD, 1e-6)
     return make_policy(choice.name, parameters)
 
 
 def exposure(state: State, machines: int, markets: Sequence[Market], table: RoundInputs) -> float:
-    """Returns micro-dollars that a job may come to owe before it can be stopped, at list prices.
+    """Returns the most micro-dollars that a job can owe before it can be stopped, at list prices.
 
-    They pay for its reliable machines, and ``machines`` of the most expensive of ``markets``, for a billing
-    step
-    more than a round and the time they take to end.
+    They pay for its reliable machines, and for ``machines`` of the most expensive of ``markets``: for a
+    round, the time to end them, and one billing quantum.
     """
     terms = state.terms
     dearest = max((t.on_demand for t in terms.spot if t.market in markets), default=0.0)
     begins = machines > 0 and not state.allocations
+    # The caller counts a running job's reliable machines once, by machines = 0.
     rented = terms.reliable_count if machines == 0 or begins else 0
     hourly = machines * dearest + rented * terms.reliable.on_demand
     quantum_s = terms.rules.quantum_s if machines or begins else 0

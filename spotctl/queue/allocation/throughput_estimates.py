@@ -1,4 +1,4 @@
-"""Estimates how fast a job is on each instance type: T[j, p] of the policies for one machine. Pure.
+"""Estimates how fast a job runs on each instance type: T[j, p] of the policies for one machine. Pure.
 
 Before a job has run, a type is as fast as its cores (the catalogue's nu). While it runs, its own progress
 says more (``bidbrain.performance.speed_fit``): directly about the types it used, and about the others as far
@@ -20,9 +20,7 @@ from spotctl.control.state import State
 
 
 def estimate_throughputs(state: State) -> Mapping[str, ThroughputEstimate]:
-    """Returns core-seconds per second of one machine working alone, by instance type, with standard
-    errors.
-    """
+    """Returns core-seconds per second of one machine working alone, by instance type, with errors."""
     known = state.knowledge.measured or prior_scaling(state.terms)
     seen = known.types_seen()
     return {

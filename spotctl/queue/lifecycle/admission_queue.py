@@ -1,4 +1,4 @@
-"""Takes in jobs: each is resolved, judged and locked before anything of it begins."""
+"""Takes in jobs: resolves, judges and locks each of them before anything of it begins."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from spotctl.session.open import RecordedRun, has_begun, opening_state, settings
 
 @dataclass(frozen=True, slots=True)
 class QueueCapacity:
-    """Holds what a queue has left for jobs that arrive ``at`` some moment.
+    """Holds what a queue has left for jobs that arrive at the moment ``at``.
 
-    ``taken``: machines by pool that are reserved for others; ``money``: what is not put aside for them, None
+    ``taken``: machines by pool that are reserved for others; ``money``: what is not reserved for others, None
     without a budget.
     """
 
@@ -37,7 +37,11 @@ class QueueCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Describes a job that may begin. ``unfinished``: its own run to resume. ``claim``: holds both."""
+    """Describes a job that may begin.
+
+    ``unfinished``: its earlier run, to be resumed; None for a new run. ``claim``: holds its lock, and the
+    ledger of that run.
+    """
 
     member: Member
     settings: Settings
@@ -57,9 +61,7 @@ class Refusal:
 
 
 class AdmissionQueue:
-    """Takes in jobs of the queue of ``settings``, which name the start; ``claims`` locks those that may
-    begin.
-    """
+    """Judges the jobs of a queue; ``settings`` name its start, and ``claims`` locks jobs that may begin."""
 
     def __init__(self, settings: QueueSettings, pools: Pools, claims: JobLocks) -> None:
         self._settings = settings
@@ -67,10 +69,11 @@ class AdmissionQueue:
         self._claims = claims
 
     def admit_all(self, members: Sequence[Member], room: QueueCapacity) -> list[Arrival]:
-        """Admits all of them, or none: for a queue that is to begin.
+        """Admits all jobs of a queue that is to begin, or none.
 
         Raises DeadlineInfeasible if a deadline must be promised and cannot be, UsageError if the quotas can
-        never hold a job, AlreadyRunning if one runs already, and other errors that speak against one.
+        never hold a job, AlreadyRunning if one runs already, and any other error that keeps one from
+        beginning.
         """
         resolved = {}
         for member in members:
@@ -81,7 +84,7 @@ class AdmissionQueue:
         return [self._build_arrival(member, resolved[member.name], weighed) for member in members]
 
     def admit_each(self, members: Sequence[Member], room: QueueCapacity) -> list[Arrival | Refusal]:
-        """Decides about each of them by itself: for a running queue."""
+        """Admits or refuses each job for a running queue; refusing one does not affect the others."""
         found: list[Arrival | Refusal] = []
         resolved, able = {}, []
         for member in members:
@@ -100,11 +103,12 @@ class AdmissionQueue:
         return found
 
     def _resolve_member(self, member: Member, room: QueueCapacity) -> ResolvedJob:
-        """Resolves a job from now on, at the prices that the whole queue sees."""
+        """Resolves a job that starts now, at the prices that the whole queue sees."""
         settings = self._settings.settings_for(member)
         resolved = resolve_job(settings.spec, settings.prices, "", settings.seed)
         size = check_job(settings, resolved.terms)
         work = find_clock_work(settings.spec, resolved.terms, size).core_seconds
+        # ``start`` of the prices is the queue's; the job begins, and its deadline counts, from now.
         terms = replace(
             resolved.terms, start=room.at, work=replace(resolved.terms.work, core_seconds_per_clock=work)
         )
@@ -142,9 +146,10 @@ class AdmissionQueue:
         run = None if settings.world is WorldKind.REPLAY else self._claims.runs.find_unfinished(name)
         if run is None:
             return None
+        # The same settings: the queue's process died between the job's first entry and its own note.
         if settings_of(run) != settings:
             if not has_begun(run):
-                run.discard()  # its process was refused or killed before it asked for anything
+                run.discard()  # its process was refused or killed before it requested anything
                 return None
             raise UsageError(
                 f"{name} has an unfinished run of its own ({run.folder}); end it first: spotctl down {name}"
@@ -153,7 +158,7 @@ class AdmissionQueue:
 
 
 def _check_promise(unfinished: RecordedRun | None, judgement: DeadlineVerdict) -> None:
-    """Raises UsageError for a run that began under another promise than can be made now."""
+    """Raises UsageError for a run that began under another promise than the queue can make now."""
     if unfinished is None:
         return
     before, now = unfinished.state.terms, judgement.terms

@@ -1,4 +1,4 @@
-"""Keeps account of a queue's budget: what ended jobs owe, what promises reserve, what is left for a round."""
+"""Accounts for a queue's budget: what ended jobs owe, what promises reserve, what is left for a round."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class QueueBudget:
         """What ended jobs owe."""
 
     def charge(self, cost: MicroUsd) -> None:
-        """Adds what a job owes that has ended."""
+        """Adds what an ended job owes."""
         self._spent = MicroUsd(self._spent + cost)
 
     def uncommitted(self) -> MicroUsd | None:
-        """Returns what ended jobs do not owe and no promise reserves; None without a limit."""
+        """Returns what neither ended jobs owe nor promises reserve; None without a limit."""
         if self.limit is None:
             return None
+        # The whole allowance of an open promised job stays reserved, however little it has spent: the promise
+        # holds to the end. Once it ends, ``charge`` takes what it owes, and the rest is free.
         entered = self._journal.record.entered
         reserved = sum(entered[name].allowance or 0 for name, job in self._jobs.items() if job.is_promised)
         return MicroUsd(self.limit - self._spent - reserved)

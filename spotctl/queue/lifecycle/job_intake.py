@@ -20,7 +20,7 @@ from spotctl.session.open import opening_state
 
 
 class JobIntake:
-    """Admits jobs into ``jobs``, and holds those that wait for others to end."""
+    """Admits jobs into ``jobs``, and holds those that wait for their predecessors."""
 
     def __init__(
         self,
@@ -47,13 +47,14 @@ class JobIntake:
         return self._admission.admit_all(self._set_aside_waiting(members), self._capacity_left())
 
     def admit_jobs(self, members: Sequence[Member]) -> None:
-        """Admits jobs into a running queue, in the order they arrive; refuses those that cannot begin."""
+        """Admits jobs into a running queue, in the order of ``members``; refuses those that cannot begin."""
         self._start_jobs(self._set_aside_waiting(members))
 
     def admit_ready(self) -> None:
         """Admits jobs whose predecessors are done. If one failed, or was removed, they never begin."""
         left = self._journal.record.left
         for name, member in list(self.waiting.items()):
+            # A removed predecessor ended with exit code 0 if it never began, and still did no work.
             gone = [left[before] for before in member.after if before in left]
             failed = next((one for one in gone if one.exit_code or one.removed), None)
             if failed is not None:
@@ -85,13 +86,14 @@ class JobIntake:
             if isinstance(one, Refusal):
                 self._jobs.refuse_job(one.member.name, one.error)
             elif why := self._why_rejected(one):
+                # Unlocked, so that a user can launch it by itself.
                 one.claim.close()
                 self._jobs.refuse_job(one.member.name, DeadlineInfeasible(why))
             else:
                 self._jobs.start_job(one)
 
     def _why_rejected(self, one: Arrival) -> str:
-        """Returns why the policy cannot take in a job; "" if it can."""
+        """Returns why the policy rejects a job; "" if it does not."""
         # Jobs of the queue's file were admitted together, and an unfinished run keeps its place.
         if one.member in self._spec.jobs or one.unfinished is not None:
             return ""
@@ -99,6 +101,7 @@ class JobIntake:
         return self._rounds.why_rejected(state, one.member, reserved)
 
     def _capacity_left(self) -> QueueCapacity:
+        # Ended jobs keep their note of what was reserved; only open ones still need it.
         taken = Counter[str]()
         for name in self._jobs.names:
             taken += self._journal.record.reserved_machines(name)
@@ -132,6 +135,7 @@ class RequestIntake:
         try:
             requests = self._folder.requests_after(after=self._journal.record.handled)
         except LedgerError as error:
+            # The queue's jobs can go on without requests, so this ends nothing.
             self._report_once(f"{error}. Until it can be, nothing that is asked of the queue is done")
             return
         for number, request in requests:
@@ -141,6 +145,8 @@ class RequestIntake:
             elif request.member:
                 self._add_job(number, request)
             else:
+                # A process that dies before the note reads the request again, to the same end. One that dies
+                # after it, before the job's ledger has the cancel: ``resume_queue`` repeats it.
                 self.remove_job(request.job)
                 self._journal.write_note(j.RequestHandled(self._time.now, number, removed=request.job))
 
@@ -164,6 +170,7 @@ class RequestIntake:
         self._intake.admit_jobs([member])
 
     def _parse_newcomer(self, number: int, request: Request) -> Member:
+        # Names must be new in this run: the journal knows its jobs by name.
         record, waiting = self._journal.record, self._intake.waiting
         if request.job in {*waiting, *record.entered, *record.left}:
             raise UsageError(f"{self._spec.name} has had a job called {request.job} in this run; say --name")

@@ -1,4 +1,4 @@
-"""Holds what one process owns of the jobs that it runs: their locks and their open records."""
+"""Holds the locks and open ledgers of the jobs that one process runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spotctl.session.open import RecordedRun, reopen_run, settings_of
 
 
 class JobLocks:
-    """Holds claims on jobs: each ends with its job, all of them when the queue ends, for whatever reason."""
+    """Holds claims on jobs. Each ends with its job, and all of them end with the queue, even if it breaks."""
 
     def __init__(self, runs: RunStore) -> None:
         self.runs = runs
@@ -32,7 +32,7 @@ class JobLocks:
         return self._all.enter_context(ExitStack())
 
     def claim_job(self, job: str) -> ExitStack:
-        """Locks a job, so that no other process runs it. Raises AlreadyRunning where one does."""
+        """Locks a job, so that no other process runs it. Raises AlreadyRunning if one does."""
         claim = self.new_claim()
         try:
             claim.enter_context(self.runs.lock_job(job))
@@ -42,10 +42,9 @@ class JobLocks:
 
 
 def reopen_claimed(run: Run, claim: ExitStack) -> RecordedRun:
-    """Opens a run as its record has it, as long as the claim lasts. Raises LedgerError for an unreadable
-    one.
-    """
+    """Opens a recorded run until its claim ends. Raises LedgerError if its record is unreadable."""
     settings = settings_of(run)
     ledger = run.open_ledger()
+    # Before anything is read from it: a damaged ledger has to be closed too.
     claim.callback(ledger.close)
     return reopen_run(run, ledger, settings)

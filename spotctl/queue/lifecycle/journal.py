@@ -1,10 +1,10 @@
-"""Records what a queue does, and what others ask of it. Its jobs have ledgers of their own.
+"""Records what a queue does, and finds its records. Its jobs have ledgers of their own.
 
-ROOT/queues/NAME/lock              held by the process that runs the queue
-ROOT/queues/NAME/requests.jsonl    jobs to be added and removed, by whatever process, numbered by their lines
-ROOT/queues/NAME/RUN/journal.jsonl one run of the queue
+    ROOT/queues/NAME/lock               held by the process that runs the queue
+    ROOT/queues/NAME/requests.jsonl     jobs to add and remove, from any process, numbered by line
+    ROOT/queues/NAME/RUN/journal.jsonl  one run of the queue
 
-Lines are JSON, whole or absent (``agileml.node.programs.jsonl_log``): each is on the disk before anything
+Lines are JSON, whole or absent (``agileml.node.programs.jsonl_log``). Each is on the disk before anything
 follows from it.
 """
 
@@ -37,10 +37,13 @@ _NEVER: Final = Instant(0)
 
 @dataclass(frozen=True, slots=True)
 class QueueStarted:
-    """The queue began. ``request``, ``added`` (jobs by name, as JSON), ``removed`` (of the file's) sum up the
-    requests so far. They are one note, so that none is lost or done twice, wherever the process dies.
+    """The queue began.
+
+    ``request`` (the last one's number), ``added`` (jobs by name, as JSON) and ``removed`` (names of jobs in
+    the file) sum up the requests so far.
     """
 
+    # One note has all of this, so that no request is lost or done twice, wherever the process dies.
     at: Instant
     settings: str
     request: int = 0
@@ -50,11 +53,11 @@ class QueueStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobAdmitted:
-    """A job became the queue's, as its run ``run``.
+    """The queue admitted a job, as its run ``run``.
 
-    ``why``: what speaks against a promise, "" where it was made or none was requested. ``allowance``:
-    what it may spend of the queue's budget, where that is put aside for its promise. ``reserved``:
-    machines on demand that are reserved for it. ``member``: as it was added; "" for one of the queue's file.
+    ``why``: why its deadline is not promised, "" if it is, or has none. ``allowance``: what its promise
+    reserves of the queue's budget, None without a budget or a promise. ``reserved``: machines on demand that
+    are reserved for it, by pool. ``member``: an added job as JSON; "" for one of the queue's file.
     """
 
     at: Instant
@@ -69,9 +72,10 @@ class JobAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class RoundAllocated:
-    """A round was allocated: each job's shares of time by pool, and seconds it has had lately (faded, with
-    this
-    round). ``since``: when the hold of each job with a lease began.
+    """The queue allocated a round.
+
+    ``shares``: of time, by job and pool. ``received``: seconds of machine time by job and pool, faded, this
+    round included. ``since``: when the hold of each job with a lease began.
     """
 
     at: Instant
@@ -83,7 +87,7 @@ class RoundAllocated:
 
 @dataclass(frozen=True, slots=True)
 class JobLeft:
-    """A job has ended, or never began (``run`` ""), or was removed before it did."""
+    """A job ended, or never began (``run`` is "" then), or was removed before it began."""
 
     at: Instant
     job: str
@@ -95,9 +99,9 @@ class JobLeft:
 
 @dataclass(frozen=True, slots=True)
 class RequestHandled:
-    """Requests up to this number have been handled.
+    """The queue handled the requests up to this number.
 
-    ``waiting``: an added job, by name and as JSON, that is to be let in. ``removed``: a job's name.
+    ``waiting``: an added job that is to be admitted, as JSON, by name. ``removed``: a removed job's name.
     """
 
     at: Instant
@@ -121,10 +125,7 @@ _KINDS: Final[Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """Counts seconds of the rounds that a job was there for: ``whole``, with a lease (``got``), and by its
-    shares
-    (``due``).
-    """
+    """Counts seconds of a job's rounds: all (``whole``), with a lease (``got``), by its shares (``due``)."""
 
     whole: float = 0.0
     got: float = 0.0
@@ -143,9 +144,9 @@ class QueueRecord:
     last: RoundAllocated | None = None
     rounds: int = 0
     past: Mapping[str, ServiceTime] = field(default_factory=dict)
-    """Each job's seconds, until the last round began, or until it left."""
+    """Each job's seconds until the last round began, or until it left."""
     stale: bool = True
-    """Whether jobs came or left since the last round."""
+    """Whether jobs began or left since the last round."""
     handled: int = 0
     added: Mapping[str, str] = field(default_factory=dict)
     """Jobs that are not in the file: by name, as JSON."""
@@ -161,9 +162,11 @@ class QueueRecord:
                 began = replace(record, settings=note.settings, began=note.at, at=note.at)
                 return replace(began, handled=note.request, added=note.added, removed=frozenset(note.removed))
             case JobAdmitted():
+                # A job that was removed before it began may be added again.
                 entered = {**record.entered, note.job: note}
                 return replace(record, entered=entered, removed=record.removed - {note.job}, stale=True)
             case RoundAllocated():
+                # Before ``last`` changes: the past round's shares count until now.
                 there = () if record.last is None else record.last.leases.keys() - record.left.keys()
                 past = {**record.past, **{job: record.service_time(job, note.at) for job in there}}
                 return replace(record, last=note, rounds=record.rounds + 1, past=past, stale=False)
@@ -178,11 +181,11 @@ class QueueRecord:
                 return replace(record, closed=note)
 
     def received_s(self, job: str) -> Mapping[str, float]:
-        """Returns seconds of machine time that a job has had lately, by pool."""
+        """Returns the seconds of machine time that a job received lately, by pool."""
         return {} if self.last is None else self.last.received.get(job, {})
 
     def service_time(self, job: str, until: Instant) -> ServiceTime:
-        """Returns what it has had until a moment of the current round, or in all once it has left."""
+        """Returns a job's service until a moment of the current round, or in all once it left."""
         past, last = self.past.get(job, ServiceTime()), self.last
         if last is None or job in self.left or job not in last.leases:
             return past
@@ -192,7 +195,7 @@ class QueueRecord:
         return ServiceTime(past.whole + span, past.got + got, past.due + share * span)
 
     def hold_since(self, job: str) -> Instant | None:
-        """Returns when its hold began; None where it has none."""
+        """Returns when a job's hold began; None if it has no lease."""
         return None if self.last is None else self.last.since.get(job)
 
     def reserved_machines(self, job: str) -> Counter[str]:
@@ -215,7 +218,8 @@ class QueueRun:
         return self.folder / "journal.jsonl"
 
     def read_record(self) -> QueueRecord:
-        """Reads the fold of its journal. Raises LedgerError for one that cannot be read."""
+        """Returns the fold of its journal. Raises LedgerError if the journal cannot be read."""
+        # Strict, unlike requests: a note that is left out could mean a job that runs twice.
         record = QueueRecord()
         for number, line in JsonlReader(self.journal_file).read_lines():
             try:
@@ -235,7 +239,7 @@ class QueueRun:
 
 
 class QueueJournal:
-    """Writes a run's journal, as its only writer; ``read_record`` is the fold of what is on the disk."""
+    """Writes a run's journal, as its only writer; ``record`` is the fold of what is on the disk."""
 
     def __init__(self, run: QueueRun) -> None:
         self.run = run
@@ -244,7 +248,7 @@ class QueueJournal:
         sync_folder(run.folder)
 
     def write_note(self, note: Note) -> None:
-        """Records a note: it is on the disk when this returns. Raises LedgerError if it is not."""
+        """Writes a note, which is on the disk when this returns. Raises LedgerError if it cannot be."""
         try:
             self._notes.send({"note": type(note).__name__, **to_json(note)})
         except OSError as error:
@@ -260,26 +264,26 @@ class QueueJournal:
 
 
 class QueueFolder:
-    """Finds all runs of one queue, and what is asked of it."""
+    """Finds all runs of one queue, its requests and its lock."""
 
     def __init__(self, name: str, root: Path | None = None) -> None:
         self.name = name
         self._folder = (root or default_root()) / "queues" / name
 
     def newest_run(self) -> QueueRun | None:
-        """Returns the run that began last; None where none has."""
+        """Returns the run that was created last; None if there is none."""
         # Folders are named after moments, so the last name is the newest run.
         found = sorted(self._folder.glob("*/journal.jsonl"))
         return QueueRun(found[-1].parent) if found else None
 
     def unfinished_run(self) -> QueueRun | None:
-        """Returns the newest run, where it was never closed."""
+        """Returns the newest run if it began and was never closed; None otherwise."""
         newest = self.newest_run()
         record = None if newest is None else newest.read_record()
         return None if record is None or record.closed is not None or not record.settings else newest
 
     def create_run(self) -> QueueRun:
-        """Creates a run, named after the moment, UTC. Raises LedgerError where it cannot be written."""
+        """Creates a run, named after the moment, UTC. Raises LedgerError if it cannot be written."""
         stamp = dt.datetime.fromtimestamp(wall_clock(), dt.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = self._folder / stamp
         with self._explain_write_errors():
@@ -288,23 +292,21 @@ class QueueFolder:
         return QueueRun(folder)
 
     def leave_request(self, request: Request) -> None:
-        """Leaves a request: a running queue takes it up at its next round, another one when it runs.
+        """Leaves a request, which the queue takes up at its next round, or when it runs next.
 
-        Raises LedgerError where it cannot be written.
+        Raises LedgerError if it cannot be written.
         """
         with self._explain_write_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             self.request_file.append_request(request, self.handled_number())
 
     def requests_after(self, after: int) -> tuple[tuple[int, RequestLine], ...]:
-        """Returns requests with a number above ``after``. Raises LedgerError where their file cannot be
-        read.
-        """
+        """Returns requests with a number above ``after``. Raises LedgerError if the file cannot be read."""
         return self.request_file.requests_after(after)
 
     def handled_number(self) -> int:
-        """Returns the number up to which requests have been handled, by whatever run."""
-        # The newest run that began knows of the most requests.
+        """Returns the number of the last request that any run handled."""
+        # Runs handle requests in order, so the newest one that began handled the most.
         for journal in sorted(self._folder.glob("*/journal.jsonl"), reverse=True):
             record = QueueRun(journal.parent).read_record()
             if record.settings:  # else it was killed before it began
@@ -317,9 +319,9 @@ class QueueFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Makes this the one process that runs the queue. Raises AlreadyRunning where another one does.
+        """Makes this the only process that runs the queue. Raises AlreadyRunning if another one does.
 
-        Raises LedgerError where records cannot be written.
+        Raises LedgerError if records cannot be written.
         """
         with self._explain_write_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -333,12 +335,12 @@ class QueueFolder:
 
     @property
     def request_file(self) -> RequestFile:
-        """Returns all requests ever made of it."""
+        """Returns the file of all requests ever made."""
         return RequestFile(self._folder / "requests.jsonl")
 
     @contextmanager
     def _explain_write_errors(self) -> Iterator[None]:
-        """Turns an OSError inside into a LedgerError that says where, and what would help."""
+        """Turns an OSError inside into a LedgerError with the folder, the cause and the remedy."""
         try:
             yield
         except OSError as error:

@@ -54,7 +54,7 @@ class LeaseRounds:
         return self._time.now >= self.next_at
 
     def request_round(self) -> None:
-        """Makes a round due at once: the open jobs or their money have changed."""
+        """Makes a round due at once: the open jobs or their money changed."""
         self.next_at = self._time.now
 
     def start_interval(self) -> None:
@@ -64,6 +64,8 @@ class LeaseRounds:
     def resume_round(self) -> None:
         """Continues the round of an earlier process, unless jobs came or left since it was allocated."""
         record = self._journal.record
+        # Its leases are on record, so nobody loses machines to a restart. After jobs came or left, the next
+        # round is due at once, as it was.
         if record.last is not None and not record.stale:
             self._wanted = record.last.leases
             self.next_at = Instant(int(record.last.at + self._spec.round_s))
@@ -75,6 +77,7 @@ class LeaseRounds:
     def allocate(self) -> None:
         """Allocates a round, records it, and moves the leases for which machines are free."""
         plan, why = allocate_with_fallback(self._schedulable_jobs(), self._round_inputs())
+        # Reported once, and not every round, until the policy has an answer again.
         if why and not self._policy_failed:
             name = self._spec.policy.name
             self._watcher.on_trouble(

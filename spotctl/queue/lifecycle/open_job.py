@@ -1,4 +1,4 @@
-"""Runs one job of a running queue: its record, its world, and its state. A run like any other."""
+"""Runs one job of a running queue: its ledger, its world, and its state. A run like any other."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class QueueWatcher(Protocol):
     def on_entry(self, state: State, entry: e.Entry) -> None: ...
 
     def on_left(self, job: str, exit_code: int, why: str, final: dict[str, Any] | None) -> None:
-        """Notes that a job has ended; ``final`` is the object of ``launch --json``, None where it never
-        began.
-        """
+        """Notes that a job ended; ``final``: the object of ``launch --json``, None if it never began."""
         ...
 
     def on_trouble(self, told: str) -> None:
@@ -67,7 +65,7 @@ class _QueueInterruptHandler:
 
 
 class OpenJob:
-    """Runs a job that is not closed. ``claim``: its lock and its open record, let go of at its end."""
+    """Runs a job until it is closed; ``claim`` holds its lock and its open ledger until then."""
 
     def __init__(
         self,
@@ -92,9 +90,9 @@ class OpenJob:
         self._built: WorldHandle | None = None
 
     def build_world(self, time: TimeSource, down: e.ControllerDown | None) -> None:
-        """Builds its world; ``down``: the time that no process drove it, None for a new run.
+        """Builds the job's world; ``down``: the time during which no process ran it, None for a new run.
 
-        Raises UsageError where the job cannot work here, Interrupted where it was asked to end by then.
+        Raises UsageError if the job cannot run here, Interrupted if a user ended it meanwhile.
         """
         opened = self._opened
         assert opened is not None
@@ -102,7 +100,8 @@ class OpenJob:
             self._built = opened.build_world(self._take_requests, time)
         else:
             self._built = opened.build_resumed_world(self._take_requests, time, down)
-        self._opened = None  # its entries are folded already
+        self._opened = None  # its entries are folded: a long ledger need not stay in memory
+        # A job is new, or its process died before the allowance reached its ledger.
         if self._allowance is not None and self.state.share.allowance != self._allowance:
             self.world.give_lease(self.state.share.lease, self._allowance)
 
@@ -130,8 +129,10 @@ class OpenJob:
         self.world.give_lease(lease, self._allowance if self.is_promised else allowance)
 
     def process_facts(self, moved: Callable[[e.Fact], None]) -> bool:
-        """Processes all facts known by now; returns whether there was any."""
+        """Processes all facts known by now, and passes each to ``moved``; returns whether there was any."""
         any_news = False
+        # ``process_fact`` records fact and commands before it returns: intent before effect. A process that
+        # dies between is resumed with the commands that have no answer.
         while not self.is_closed and self.world.has_fact():
             fact = self.world.take_fact()
             self.state, commands = process_fact(self.state, fact, self.ledger, self._watcher)
@@ -148,22 +149,25 @@ class OpenJob:
     def schedulable_job(
         self, pools: Pools, reserved: Counter[str], received: Mapping[str, float], since: Instant | None
     ) -> SchedulableJob | None:
-        """Returns the job as a round sees it; None where machines are no use to it any more."""
+        """Returns the job as a round sees it; None if it can use no machines any more."""
         return job_views.schedulable_job(self.state, self.member, pools, reserved, received, since)
 
     def close_job(self) -> dict[str, Any]:
         """Releases everything of a closed job; returns its final object."""
         assert self._built is not None
+        # The end is on the disk before anything is torn down: no restart may find the job running.
         self.ledger.commit()
         self._built.close()
         wall_s, left = wall_clock() - self._began, self._built.machines_left()
         final = final_object(self.state, self.run.ledger_path, wall_s, left, self.run.died_of())
         scored = with_score(final, _UNSCORED) if self._built.scoring(self.state) is not None else final
+        # Last: once it is unlocked, another process may open the same record.
         self._claim.close()
         return scored
 
     def abandon(self) -> None:
-        """Takes its machines away, because something is broken."""
+        """Takes the job's machines away, because something is broken."""
+        # The lock goes even if that fails; whoever comes next has to be able to mend it.
         with self._claim:
             if self._built is not None:
                 self._built.abandon()

@@ -1,4 +1,4 @@
-"""Starts, resumes and closes the jobs of a running queue; each is a run with a ledger of its own."""
+"""Starts, resumes and closes the jobs of a running queue. Each is a run with a ledger of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spotctl.session.open import RecordedRun, create_run
 
 
 class OpenJobs:
-    """Holds the open jobs in ``jobs``, by name: it alone adds and removes them."""
+    """Adds and removes the open jobs in ``jobs``, by name, which other parts of the loop only read."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class OpenJobs:
                 arrival.claim.close()
                 self.refuse_job(member.name, error)
                 return
+            # An unfinished run's ledger is in its claim already.
             arrival.claim.callback(opened.ledger.close)
         job = OpenJob(member, opened, arrival.allowance, self._watcher, arrival.claim)
         self._jobs[member.name] = job
@@ -94,6 +95,7 @@ class OpenJobs:
     def process_facts(self) -> bool:
         """Processes what happened in each job, and closes those that ended; returns whether anything did."""
         any_news = False
+        # A copy, because closing removes jobs; in the queue's order, so that every replay does the same.
         for job in list(self._jobs.values()):
             any_news |= job.process_facts(self._rounds.note_fact)
             if job.is_closed:
@@ -106,6 +108,7 @@ class OpenJobs:
 
     def abandon_all(self) -> None:
         """Takes away the machines of all open jobs, even if that fails for some; raises the last error."""
+        # The stack calls all of them, whatever one raises: a machine left behind costs money.
         with ExitStack() as every:
             for job in self._jobs.values():
                 every.callback(job.abandon)
@@ -125,9 +128,11 @@ class OpenJobs:
         except (UsageError, Interrupted) as error:
             del self._jobs[job.name]
             self._time.remove_job(job.name)
+            # Machines first, then the note: a note that says it left must not hide a bill.
             job.abandon()
             self._budget.charge(certain_cost(job.state))
             self.refuse_job(job.name, error)
+            # A resumed run has history, and costs to show; a new one has nothing.
             if down is None:
                 job.run.discard()
             return

@@ -1,6 +1,4 @@
-"""Describes how a queue ended: the final object of ``queue run --json`` (``spotctl.queue/1``), and its exit
-code.
-"""
+"""Builds a queue's exit code and its final object, ``spotctl.queue/1`` of ``queue run --json``."""
 
 from __future__ import annotations
 
@@ -14,12 +12,13 @@ from spotctl.queue.spec import QueueSettings
 
 SCHEMA: Final = "spotctl.queue/1"
 _WORST_FIRST: Final = (1, 2, 4, 5, 6, 7, 8, 3)
+"""Exit codes of jobs, the one that matters most to a user first."""
 
 
 def build_outcome(
     settings: QueueSettings, run: str, record: QueueRecord, finals: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Builds the final object. ``finals``: the object of ``launch --json`` of every job that began."""
+    """Builds the final object; ``finals``: the object of ``launch --json`` of every job that began."""
     closed = record.closed
     jobs = [_job_object(left, record, finals.get(name)) for name, left in record.left.items()]
     costs = [final["cost"] for final in finals.values()]
@@ -27,6 +26,7 @@ def build_outcome(
         key: _sum_amounts(cost[key] for cost in costs)
         for key in ("total", "spot", "on_demand", "egress", "refunded")
     }
+    # Savings compare like with like: jobs without a comparison stay out of both sums.
     compared = [final["cost"] for final in finals.values() if final["savings_fraction"] is not None]
     baseline = _sum_amounts(cost["on_demand_baseline"] for cost in compared)
     paid, against = Decimal(_sum_amounts(cost["total"] for cost in compared)), Decimal(baseline)
@@ -57,7 +57,8 @@ def build_outcome(
 
 
 def exit_code(record: QueueRecord) -> int:
-    """Returns the worst exit code of the jobs; a removed job ended as requested."""
+    """Returns the worst exit code of the jobs, 0 if all are done."""
+    # A removed job ended as its user requested, whatever its own code.
     codes = {left.exit_code for left in record.left.values() if not left.removed}
     return min(codes - {0}, key=_WORST_FIRST.index, default=0)
 
@@ -82,4 +83,5 @@ def _job_object(left: JobLeft, record: QueueRecord, final: dict[str, Any] | None
 
 
 def _sum_amounts(amounts: Iterable[str]) -> str:
+    # Amounts are decimal texts to the micro-dollar: floats would not add up to what the jobs show.
     return f"{sum((Decimal(amount) for amount in amounts), Decimal(0)):.6f}"

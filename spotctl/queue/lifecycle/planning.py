@@ -1,4 +1,4 @@
-"""Plans a queue: what it would promise, and what its first round would give, before anything begins."""
+"""Plans a queue: the promises it would make, and the leases of its first round."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from spotctl.session.open import opening_state
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Shows a queue before it begins. ``admission``: every job that would begin at once; ``waiting``:
-    the others.
+    """Shows a queue before it begins.
+
+    ``admission``: the verdict on jobs that would begin at once; ``waiting``: the others.
     """
 
     start: Instant
@@ -42,15 +43,15 @@ class QueuePlan:
     first: RoundPlan
     members: Mapping[str, Member]
     rates: Mapping[str, Mapping[str, ThroughputEstimate]]
-    """How fast each job that would begin at once is on each instance type."""
+    """Speed on each instance type of each job that would begin at once."""
     leasable: Mapping[str, int]
-    """Of each quota, the machines that leases can have, as no promise reserves them."""
+    """Machines of each quota that no promise reserves, so that leases can have them."""
     unused: tuple[str, ...]
     """Quotas of machines that no job may use."""
     slower: Mapping[str, float]
-    """How many times more slowly than prices pass this computer computes, by job that would begin at once.
+    """By job that would begin at once: how many times too slow this computer is for the queue's speed.
 
-    It assumes all machines that the job may have. Jobs whose work on this computer is unknown are not in it.
+    It assumes all machines that the job may have, and lacks jobs whose work on this computer is unknown.
     """
 
 
@@ -68,6 +69,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     members = {member.name: member for member in by_priority(asked)}
     resolved, slower = {}, {}
     for name, member in members.items():
+        # When the others begin is unknown, so nothing about them can be planned.
         if not member.after:
             with attribute_errors_to(name):
                 resolved[name] = resolve_job(member.spec, settled.options.prices, "plan", 0)
@@ -84,6 +86,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     weighed = decide_admission(ready, states, pools, {}, settings.spec.budget)
     wanting = []
     for name, state in states.items():
+        # Under the terms of its promise: it may hold fewer machines than its file allows.
         one = weighed.judged[name]
         seat = job_views.schedulable_job(
             structs.replace(state, terms=one.terms), members[name], pools, one.reserved or {}, {}, None
@@ -104,6 +107,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
         members,
         rates={name: estimate_throughputs(state) for name, state in states.items()},
         leasable={pool: count - kept[pool] for pool, count in pools.limits.items()},
+        # A waiting job may use any of them.
         unused=() if waiting else tuple(pool for pool in pools.limits if pool not in usable),
         slower=slower,
     )

@@ -1,7 +1,7 @@
-"""Keeps what is asked of a queue: lines of a file that any process may add to, numbered from 1.
+"""Keeps the requests to a queue: lines of a file that any process may append to, numbered from 1.
 
-A line may be no request of this version, because it was damaged or another program wrote it. It then asks for
-nothing that could be done, is reported, and hides no other line.
+A line that cannot be read, because it is damaged or from another version, is reported. The others still
+count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spotctl.records.ledger import sync_folder
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Asks to add ``member`` (as JSON), or to remove ``job``."""
+    """Requests to add ``member`` (as JSON) under the name ``job``; or to remove ``job``, if that is ""."""
 
     job: str
     member: str = ""
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRequest:
-    """Locates a line that cannot be read: in which file, and why."""
+    """Locates a line that cannot be read, and says why."""
 
     file: Path
     line: int
@@ -45,12 +45,13 @@ RequestLine: TypeAlias = Request | UnreadableRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestFile:
-    """Reads and appends to the file ``path``, in a folder that exists."""
+    """Reads and appends to the file ``path``; its folder must exist."""
 
     path: Path
 
     def append_request(self, request: Request, handled: int) -> None:
         """Appends a request, with a number above ``handled`` even if the file was lost. Raises OSError."""
+        # A lock of its own: two users may append at once, and the queue's lock is held while it runs.
         with self.path.with_name("requests.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with closing(JsonlWriter(self.path, durable=True)) as box:
@@ -60,9 +61,7 @@ class RequestFile:
                 sync_folder(self.path.parent)
 
     def requests_after(self, number: int) -> tuple[tuple[int, RequestLine], ...]:
-        """Returns requests with a number above ``number``. Raises LedgerError where the file cannot be read
-        at all.
-        """
+        """Returns requests with a number above ``number``. Raises LedgerError if the file cannot be read."""
         try:
             return tuple(
                 (n, self._parse_line(n, line)) for n, line in JsonlReader(self.path, number).read_lines()
@@ -71,7 +70,7 @@ class RequestFile:
             raise LedgerError(f"{self.path} cannot be read: {error}") from error
 
     def parse_added(self, number: int, request: Request) -> Member:
-        """Returns the job that a request adds. Raises LedgerError where it is none of this version."""
+        """Returns the job that a request adds. Raises LedgerError if this version cannot read it."""
         try:
             member = parse_member(request.member)
         except LedgerError as error:

@@ -1,6 +1,6 @@
-"""Runs a queue, from its settings to its final object: the lock, the journal, the time, and the loop.
+"""Runs a queue from its settings to its final object: takes the lock, opens the journal, runs the loop.
 
-The same command resumes a queue whose process was killed: its jobs' ledgers and its journal say where.
+The same command resumes a queue whose process was killed, from its journal and its jobs' ledgers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spotctl.session.open import RecordedRun, runs_of, undriven_now
 from spotctl.timesource import PacedTime, TimeSource, VirtualTime, wall_clock
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-"""Signals that end a queue gracefully. One whose terminal is closed goes on."""
+"""Signals that end a queue gracefully. A closed terminal (SIGHUP) does not end it."""
 
 
 class QueueObserver(QueueWatcher, Protocol):
@@ -44,10 +44,10 @@ class QueueObserver(QueueWatcher, Protocol):
 def run_queue(
     settings: QueueSettings, observer: QueueObserver, start: Instant | None = None
 ) -> dict[str, Any]:
-    """Runs a queue to its end, resuming its last run where that was never closed; returns its final object.
+    """Runs a queue to its end, or resumes its last run if that was never closed; returns its final object.
 
-    A new run begins at ``start``, as its plan showed; None: as ``start_of`` says.
-    Raises AlreadyRunning where another process runs it, DeadlineInfeasible where it does not begin.
+    ``start``: when a new run begins, as its plan showed; None: at ``start_of``.
+    Raises AlreadyRunning if another process runs it, DeadlineInfeasible if a promise cannot be made.
     """
     folder = _queue_folder(settings)
     with folder.lock():
@@ -56,12 +56,13 @@ def run_queue(
             return _begin_run(settings, folder, observer, start)
         if going.read_record().settings == settings.to_text():
             return resume_queue(settings, folder, going, observer)
+        # Other settings, and all its jobs have ended: a user changed the file after a kill.
         _close_abandoned(going, folder)
         return _begin_run(settings, folder, observer, start)
 
 
 def continues_run(settings: QueueSettings) -> bool:
-    """Tells whether ``run_queue`` resumes an earlier run, whose promises stand. Raises as that does."""
+    """Tells whether ``run_queue`` would resume an earlier run, whose promises stand. Raises as that does."""
     folder = _queue_folder(settings)
     with folder.lock():
         going = _find_unfinished(settings, folder)
@@ -73,9 +74,11 @@ def _queue_folder(settings: QueueSettings) -> j.QueueFolder:
 
 
 def _find_unfinished(settings: QueueSettings, folder: j.QueueFolder) -> j.QueueRun | None:
-    """Returns the run that was never closed. Raises UsageError if it has other settings and an unfinished
-    job.
+    """Returns the run that was never closed, None if there is none.
+
+    Raises UsageError if it has other settings and an unfinished job.
     """
+    # A replay has no real machines and is over in seconds: it is repeated, and not resumed.
     going = None if settings.options.world is WorldKind.REPLAY else folder.unfinished_run()
     if going is None or going.read_record().settings == settings.to_text():
         return going
@@ -91,11 +94,12 @@ def _find_unfinished(settings: QueueSettings, folder: j.QueueFolder) -> j.QueueR
 
 
 def _close_abandoned(run: j.QueueRun, folder: j.QueueFolder) -> None:
-    """Closes a run whose jobs have all ended. Requests for added jobs that never began are made again."""
+    """Closes a run whose jobs have all ended, and repeats requests for added jobs that never began."""
     with closing(j.QueueJournal(run)) as journal:
         record = journal.record
         for name, member in record.added.items():
             if name not in {*record.entered, *record.left, *record.removed}:
+                # Before the note below: a kill between repeats the request, which loses nothing.
                 folder.leave_request(Request(name, member))
         journal.write_note(j.Closed(record.at, Interrupted.exit_code))
 
@@ -112,6 +116,7 @@ def _begin_run(
         JobLocks(runs_of(settings.options.world)) as claims,
         QueueScheduler(settled, folder, journal, claims, _time_source(settings, start), observer) as runner,
     ):
+        # All jobs are judged and locked before the first note: a refused queue leaves no trace of a run.
         try:
             arrivals = runner.judge_arrivals(by_priority(members))
         except BaseException:
@@ -135,17 +140,19 @@ def _began_note(
 def resume_queue(
     settings: QueueSettings, folder: j.QueueFolder, run: j.QueueRun, observer: QueueObserver
 ) -> dict[str, Any]:
-    """Runs a queue from where another process left it to its end; returns its final object.
+    """Continues a queue from where another process left it to its end; returns its final object.
 
-    Raises AlreadyRunning where another process runs one of its jobs: before any of them goes on.
+    Raises AlreadyRunning if another process runs one of its jobs, before any of them continues.
     """
     with closing(j.QueueJournal(run)) as journal, JobLocks(runs_of(settings.options.world)) as claims:
         record = journal.record
         observer.on_queue(run, settings)
+        # Every lock is taken before any ledger is opened: none of the jobs may continue alone.
         ended = {name for name in record.entered if name in record.left}
         held = {
             name: claims.new_claim() if name in ended else claims.claim_job(name) for name in record.entered
         }
+        # A job that was admitted and then could not begin left without a run.
         begun = {
             name: one for name, one in record.entered.items() if name not in ended or record.left[name].run
         }
@@ -168,7 +175,8 @@ def resume_queue(
             runner.admit_jobs(
                 by_priority([member for member in members.values() if member.name not in known])
             )
-            for name in record.removed:  # the request may not have reached a running job
+            # A kill may have come between the note and the cancel in the job's own ledger.
+            for name in record.removed:
                 runner.remove_job(name)
             runner.resume_round()
             return _run_to_end(settings, journal, runner)
@@ -182,15 +190,15 @@ def _run_to_end(settings: QueueSettings, journal: j.QueueJournal, runner: QueueS
 
 
 def requested_jobs(settings: QueueSettings, folder: j.QueueFolder) -> tuple[list[Member], int]:
-    """Returns the jobs of the file, with requests since the last run applied; and the last request's number.
+    """Returns the file's jobs after the requests since the last run, and the number of the last request.
 
-    Raises UsageError where they do not go together, LedgerError where a request cannot be read: a job that
-    a user took out must not run.
+    Raises UsageError if the jobs do not go together, LedgerError if a request cannot be read.
     """
     members = {member.name: member for member in settings.spec.jobs}
     handled = folder.handled_number()
     for number, request in folder.requests_after(after=handled):
         handled = number
+        # It may be the removal of a job, which then must not run. Nothing runs yet, so a user can mend it.
         if isinstance(request, UnreadableRequest):
             raise LedgerError(f"{request}; nothing was started. Take that line out, and ask again")
         if request.member:
@@ -215,10 +223,12 @@ def by_priority(members: Sequence[Member]) -> list[Member]:
 
 
 def start_of(settings: QueueSettings) -> Instant:
-    """Returns when all jobs begin: as named, or as the clock says, once each has its history of prices."""
+    """Returns when the queue begins: as its options say, or else once all jobs have a history of prices."""
     given = settings.options.prices.start
     if given is not None or not settings.spec.jobs:
         return given or Instant(0)
+    # Each job is resolved here for its own first moment, and again for the common one: 2 ms a job, as the
+    # prices of a source are read once in a process.
     starts = []
     for member in settings.spec.jobs:
         with attribute_errors_to(member.name):
@@ -228,7 +238,7 @@ def start_of(settings: QueueSettings) -> Instant:
 
 
 def with_start(settings: QueueSettings, start: Instant) -> QueueSettings:
-    """Returns the settings with the start named, so that every job sees the same prices."""
+    """Returns the settings with this start, so that every job sees the same prices."""
     prices = replace(settings.options.prices, start=start)
     return replace(settings, options=replace(settings.options, prices=prices))
 
@@ -247,8 +257,9 @@ def _run_of(runs: RunStore, entered: j.JobAdmitted) -> Run:
 
 
 def _resumed_at(record: j.QueueRecord, settings: QueueSettings, opened: Mapping[str, RecordedRun]) -> Instant:
-    """Returns the nominal moment at which an interrupted queue goes on: time has passed since, at its speed
-    (decision 4).
+    """Returns the nominal moment at which an interrupted queue continues.
+
+    Nominal time passed at the queue's speed while no process ran it (decision 4).
     """
     last = [one.ledger.last_entry_times() for name, one in opened.items() if name not in record.left]
     known = [at for at in last if at is not None]
@@ -257,7 +268,9 @@ def _resumed_at(record: j.QueueRecord, settings: QueueSettings, opened: Mapping[
     if settings.options.world is WorldKind.REPLAY:
         return max(stopped, record.at)  # virtual time stands still while no process runs
     gap_s = max(0.0, wall_clock() - recorded)
+    # Entries carry nominal and wall time, so the last one anchors the gap.
     reckoned = max(stopped, record.at) + gap_s * settings.options.speed
     shown = [undriven_now(one.run) for name, one in opened.items() if name not in record.left]
+    # Machines of a local run keep their own nominal time meanwhile; where they do, it decides.
     clocks = [at for at in shown if at is not None]
     return Instant(int(max(clocks, default=reckoned)))

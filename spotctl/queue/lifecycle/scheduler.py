@@ -1,12 +1,12 @@
 """Runs the loop of a queue: one time, many jobs, a round every few minutes.
 
     process what happened in each job, in the order of the queue
-    a round is due?  take up requests, let jobs in, allocate leases
-    machines are gone?  give the leases that there is room for now
-    nothing left to do now: move the time on
+    if a round is due, take up requests, admit jobs and allocate leases
+    if machines became free, give the leases for which there is room now
+    otherwise advance the time
 
-Everything about a job is in its own ledger; the queue's journal has what concerns all of them. A restarted
-queue goes on from both: the ledgers show which job holds what, and the next round sees to the rest.
+Everything about one job is in its own ledger; the queue's journal has what concerns all of them. A restarted
+queue continues from both: the ledgers show which job holds what, and the next round does the rest.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from spotctl.timesource import TimeSource
 
 
 class QueueScheduler:
-    """Runs the queue of ``journal``, to the end of all its jobs.
+    """Runs the queue of ``journal`` until all its jobs have ended.
 
-    As a context manager: whatever breaks in it, no machine of an admitted job is left behind.
+    As a context manager, it leaves no machine of an admitted job behind, whatever breaks.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class QueueScheduler:
         time: TimeSource,
         watcher: QueueWatcher,
     ) -> None:
+        # One dictionary of open jobs, which all parts read and ``OpenJobs`` alone changes.
         spec, pools = settings.spec, Pools(settings.spec.quotas)
         self._time = shared = SharedTime(time)
         self._open: dict[str, OpenJob] = {}
@@ -115,11 +116,13 @@ class QueueScheduler:
             self._run_step()
 
     def _goes_on(self) -> bool:
+        # A job that was added while the last one ended still runs, except after an interrupt.
         if not (self._open or self._intake.waiting or self._cancelled):
             self._requests.take_up_requests()
         return bool(self._open or self._intake.waiting)
 
     def _run_step(self) -> None:
+        # A signal handler only sets the flag: it may come in the middle of a write.
         if self._interrupted:
             self._interrupted, self._cancelled = False, True
             self._jobs.cancel_all()

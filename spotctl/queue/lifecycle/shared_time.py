@@ -1,4 +1,4 @@
-"""Shares one nominal time between several worlds: one owner moves it, each world sees it."""
+"""Shares one nominal time between several worlds: the queue moves it, each job's world reads it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ _LOOK_EVERY_S: Final = 0.02
 
 
 class SharedTime:
-    """Moves ``time`` for all worlds at once. Effects carry the name of their job while time waits for
-    them.
-    """
+    """Moves ``time`` for all worlds at once; names the job of each effect that time waits for."""
 
     def __init__(self, time: TimeSource) -> None:
         self._time = time
@@ -33,7 +31,7 @@ class SharedTime:
         return JobTime(self, job)
 
     def remove_job(self, job: str) -> None:
-        """Forgets a job, which has ended."""
+        """Drops a job that has ended, with the pauses it has not taken."""
         self._held.pop(job, None)
 
     def add_follower(self, follower: Follower) -> None:
@@ -45,8 +43,9 @@ class SharedTime:
         self._time.remove_follower(follower)
 
     def take_pauses_of(self, job: str) -> tuple[Pause, ...]:
-        """Returns pauses that ended since the last call, for any job: every training goes on meanwhile."""
-        # Every job hears of every pause: of its own without the job's name, of others' with it.
+        """Returns the pauses that ended since this job's last call, whichever job they were for."""
+        # Taking from ``time`` empties it, so one job's call hands every pause out to all. All need them: each
+        # training runs on while nominal time stands still. A job's own pauses lose its name again.
         for hold in self._time.take_pauses():
             owner, _, name = hold.effect.name.partition(_SEPARATOR)
             mine = replace(hold, effect=replace(hold.effect, name=name))
@@ -58,7 +57,7 @@ class SharedTime:
     def advance(
         self, worlds: Mapping[str, TraceWorld], until: Instant | None, interrupted: Callable[[], bool]
     ) -> None:
-        """Moves on until one of ``worlds`` may have news, or ``until``, or an interrupt."""
+        """Moves time on until one of ``worlds`` may have facts, ``until`` comes, or an interrupt."""
         moments = [world.next_scheduled() for world in worlds.values()]
         targets = [at for at in (*moments, until) if at is not None]
 
@@ -84,7 +83,7 @@ class SharedTime:
 
 
 class JobTime:
-    """Shows a world the time that its queue moves: a ``TimeSource`` that only tells."""
+    """Shows a world the time that its queue moves: a ``TimeSource`` that no world can advance."""
 
     def __init__(self, shared: SharedTime, job: str) -> None:
         self._shared = shared

@@ -86,7 +86,7 @@ def test_while_a_queue_runs_it_says_who_holds_what_until_when_and_what_each_has_
     assert sum(row.served.got for row in there) <= max(row.served.whole for row in there)
     assert all(0.2 < row.served.due / row.served.whole < 0.5 for row in there), "a machine for three jobs"
     a, c = rows(found)["a"], rows(found)["c"]
-    assert (a.deadline, a.exit_code) == (DeadlineStatus(START + 20 * HOUR, promised=True), None)
+    assert (a.deadline, a.exit_code) == (DeadlineStatus(Instant(START + 20 * HOUR), promised=True), None)
     assert (c.state, c.served, c.lease, c.deadline) == ("waiting", j.ServiceTime(), None, DeadlineStatus())
     assert [row.after for row in found.rows] == [(), (), (), ("b",)]
     assert "\nc    waits for b " in output.render_text(queueview.list_table(found))
