@@ -63,7 +63,7 @@ def plan_queue(settings: QueueSettings) -> QueuePlan:
     """
     folder = QueueFolder(settings.spec.name, root_of(settings.options.world))
     asked, _ = requested_jobs(settings, folder)
-    start = start_of(settings)
+    start = start_of(settings, asked)
     settled = with_start(settings, start)
     pools = Pools(settings.spec.quotas)
     members = {member.name: member for member in by_priority(asked)}

@@ -107,9 +107,9 @@ def _close_abandoned(run: j.QueueRun, folder: j.QueueFolder) -> None:
 def _begin_run(
     settings: QueueSettings, folder: j.QueueFolder, observer: QueueObserver, start: Instant | None
 ) -> dict[str, Any]:
-    start = start_of(settings) if start is None else start
-    settled = with_start(settings, start)
     members, handled = requested_jobs(settings, folder)
+    start = start_of(settings, members) if start is None else start
+    settled = with_start(settings, start)
     run = folder.create_run()
     with (
         closing(j.QueueJournal(run)) as journal,
@@ -222,15 +222,15 @@ def by_priority(members: Sequence[Member]) -> list[Member]:
     return sorted(members, key=lambda member: -member.priority)
 
 
-def start_of(settings: QueueSettings) -> Instant:
-    """Returns when the queue begins: as its options say, or else once all jobs have a history of prices."""
+def start_of(settings: QueueSettings, members: Sequence[Member]) -> Instant:
+    """Returns when a queue of ``members`` begins: as named, or once all of them have a history of prices."""
     given = settings.options.prices.start
-    if given is not None or not settings.spec.jobs:
+    if given is not None or not members:
         return given or Instant(0)
     # Each job is resolved here for its own first moment, and again for the common one: 2 ms a job, as the
     # prices of a source are read once in a process.
     starts = []
-    for member in settings.spec.jobs:
+    for member in members:
         with attribute_errors_to(member.name):
             seed, now = settings.options.seed or 0, wall_clock()
             starts.append(resolve_job(member.spec, settings.options.prices, "", seed, now=now).terms.start)

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from pricing_data.model.units import Instant
 from spotctl.control import entries as e
 from spotctl.control.state import State
-from spotctl.errors import LedgerError
+from spotctl.errors import LedgerError, UsageError
 from spotctl.job.choices import WorldKind
 from spotctl.queue.lifecycle import journal as j
+from spotctl.queue.lifecycle.planning import plan_queue
 from spotctl.queue.lifecycle.requests import Request, RequestFile, UnreadableRequest
 from spotctl.queue.lifecycle.run_queue import resume_queue, run_queue
-from spotctl.queue.spec import QueueSettings, member_text
+from spotctl.queue.spec import QueueOptions, QueueSettings, member_text
 from tests.spotctl.queue.build import Crash, Watching, command, queue
 
 HEAD = "name: night\nround: 6m\nquotas: {c4.xlarge: 2}"
@@ -321,3 +322,14 @@ def test_what_is_asked_after_the_file_was_lost_is_done(
     ended = Watching()
     run_queue(settings, ended)
     assert ended.left == {"c": 0}
+
+
+def test_a_job_that_was_removed_before_the_start_cannot_keep_the_others_from_starting(tmp_path: Path) -> None:
+    """Its machines have no prices, which matters to nobody any more."""
+    nowhere = command(tmp_path, "b").replace("instance_types: [c4.xlarge]", "instance_types: [none.large]")
+    of = queue(tmp_path, "name: night", [(command(tmp_path, "a"), ""), (nowhere, "")])
+    settings = replace(of.settings, options=QueueOptions(WorldKind.REPLAY))
+    with pytest.raises(UsageError, match="b: "):
+        plan_queue(settings)
+    j.QueueFolder("night", j.root_of(WorldKind.REPLAY)).leave_request(Request("b"))
+    assert list(plan_queue(settings).members) == ["a"]
