@@ -69,10 +69,12 @@ class _Verbs(TyperGroup):
             print(f"spotctl: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
+            # `spotctl status | head` is no error: click ends the program quietly.
             if error.errno == errno.EPIPE:  # the reader of standard output has closed it
                 raise
             print(f"spotctl: {_describe_error(error)}", file=sys.stderr)
             raise typer.Exit(SpotctlError.exit_code) from error
+        # Verbs that have started something handle Ctrl-C themselves, so this message is true here.
         except (KeyboardInterrupt, typer.Abort):
             print("spotctl: interrupted; nothing was started", file=sys.stderr)
             raise typer.Exit(_CTRL_C) from None
@@ -183,6 +185,7 @@ def main(command: Callable[..., Any] = app) -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
+            # A name in the output must not end a run because the terminal is set to ASCII.
             stream.reconfigure(errors="replace")
     try:
         command(prog_name="spotctl")

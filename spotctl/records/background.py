@@ -61,6 +61,7 @@ class Front:
             return
         _hear_of_parents_end(0)
         with contextlib.suppress(OSError):
+            # A session of its own: the terminal's signals and its end no longer reach it.
             os.setsid()
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe, _RUNS if as_wanted else _LEFT)
@@ -76,6 +77,7 @@ def fork_behind(interrupted: int) -> Front:
     sys.stdout.flush()
     sys.stderr.flush()
     reads, writes = os.pipe()
+    # Flushed above, or both processes would print what was in the buffers.
     front, child = os.getpid(), os.fork()
     if child:
         # Only the child may hold this end: when it closes, the front knows that the child is gone.
@@ -112,10 +114,12 @@ def _wait_in_front(child: int, reads: int, interrupted: int) -> NoReturn:
     signal.signal(signal.SIGTERM, pass_on)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, pass_on)
+    # Blocks until the driver lets go, or ends: its end of the pipe closes either way.
     word = os.read(reads, 1)
     if word:
         os._exit(0 if word == _RUNS else interrupted)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    # Without clean-up handlers: they belong to the driver, which has run its own.
     os._exit(code if code >= 0 else _SIGNALLED - code)
 
 
@@ -127,6 +131,7 @@ def redirect_streams(streams: Sequence[int], log: Path | None) -> None:
     except OSError:  # a full disk must not end a run
         out = nowhere
     for stream in streams:
+        # The numbers stay open, so that no later file takes 0, 1 or 2.
         os.dup2(nowhere if stream == 0 else out, stream)
     for opened in {nowhere, out}:
         os.close(opened)

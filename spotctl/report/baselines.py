@@ -71,9 +71,11 @@ def run_baselines(state: State) -> Baselines | None:
         if state.trusted_measurements is None
         else state.trusted_measurements.fit_scaling(terms.work.scaling)
     )
+    # The mean number of working machines, by which the job's scaling is judged.
     machines = max(1.0, sum(state.training.worked.values()) / lasted)
     alone = sum(seconds * speeds[kind] for kind, seconds in state.training.worked.items())
     pace = state.work_done / (alone * scaling.efficiency(machines))
+    # Faster machines than nominal are assumed on demand too; slower ones are not, as that would flatter us.
     work = state.work_done / max(1.0, pace)
     return find_baselines(terms, speeds, scaling, work, over - terms.start, pace=pace)
 
@@ -98,6 +100,7 @@ def find_baselines(
     types = _machine_types(terms, speeds, whole=whole)
     work = Workload(core_seconds, scaling, terms.start_s, terms.most_machines)
     deadline_s = math.inf if terms.objective.deadline_s is None else float(terms.objective.deadline_s)
+    # Where no machines on demand meet the deadline, the cheapest ones stand in, and are marked as late.
     in_time = cheapest_rental(types, work, deadline_s)
     cheapest = cheapest_rental(types, work) if in_time is None else in_time
     if cheapest is None:
@@ -111,6 +114,7 @@ def _machine_types(terms: RunSpec, speeds: Mapping[str, float], *, whole: bool) 
     for tradable in (*terms.spot, terms.reliable):
         market, rules = tradable.market, tradable.rules or terms.rules
         if not whole:
+            # A part of a job would otherwise be billed a whole hour, once for each part.
             rules = replace(rules, quantum_s=1, minimum_s=0, refund=Refund.NOTHING)
         offered = MachineType(market, tradable.on_demand, speeds[market.instance_type], rules)
         key = (market.cloud, market.instance_type)

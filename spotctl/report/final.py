@@ -54,6 +54,7 @@ def final_object(
     if closed is None:
         raise ValueError("a run has a final object only once it is closed")
     money = build_account(state)
+    # Not when the run was closed: that is later if no process was there.
     ended = ended_at(state)
     return {
         "schema": SCHEMA,
@@ -75,6 +76,7 @@ def final_object(
         "clocks": state.training.clock,
         "resumed_from": state.recovery.resumed_from,
         "checkpoint": checkpoint_document(state),
+        # Filled in by ``with_score``: the bill is printed before the model is scored.
         "objective": None,
         "not_scored": None,
         "last_reported": state.training.objective,
@@ -90,6 +92,7 @@ def final_object(
         "plan": expectation_document(state),
         "outcome": {"cost": format_micros(money.spending.total), "seconds": took_s(state)},
         "why_not_as_planned": why_it_differs(state, money),
+        # Refused requests have no machines and do not count.
         "allocations": sum(1 for a in state.allocations.values() if not a.reliable and a.instances),
         "evictions": state.recovery.evicted_allocations,
         "instances_evicted": sum(eviction.machines for eviction in list_evictions(state)),

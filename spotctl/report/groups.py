@@ -84,6 +84,7 @@ def group_runs(runs: Summaries, by: Grouping) -> tuple[Group, ...]:
     """Returns one group for each key that occurs, in order."""
     if by in _PARTS:
         return _grouped_parts(runs, _PARTS[by])
+    # Days and months are those of the wall clock when a run began: that is how people look for it.
     key, whole = _WHOLE[by], dict[str, dict[str, RunSummary]]()
     for name, run in runs.items():
         whole.setdefault(key(run), {})[name] = run
@@ -120,6 +121,7 @@ def _sum_runs(key: str, runs: Summaries) -> Group:
     """Sums up whole runs. A run that cost nothing is missing in no comparison."""
     of_all = _sum_parts(key, [sums for run in runs.values() for sums in run.markets], runs)
     compared = [run for run in runs.values() if run.is_compared]
+    # A run that cost nothing would only make a saving look incomplete.
     others = {name: run for name, run in runs.items() if not run.is_compared and run.total}
     return replace(
         of_all,
@@ -127,6 +129,7 @@ def _sum_runs(key: str, runs: Summaries) -> Group:
         seconds_redone=sum(run.seconds_redone for run in runs.values()),
         comparison=BaselineComparison(
             baseline=_sum_if_any(run.baseline for run in compared),
+            # The same runs in every sum, or the two baselines could not be compared with each other.
             as_fast=_sum_if_any(run.cheapest if run.as_fast is None else run.as_fast for run in compared),
             cheapest=_sum_if_any(run.cheapest for run in compared),
             uncompared=MicroUsd(sum(run.total for run in others.values())),

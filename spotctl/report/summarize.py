@@ -48,7 +48,9 @@ def _sum_by_market(state: State, bills: tuple[InstanceBill, ...]) -> Iterator[Ma
     for bill in bills:
         until = bill.instance.ended_at or state.now
         for charge in bill.charges:
+            # A charge covers whole billing steps; only the seconds that the machine lived are counted.
             seconds = max(0, min(charge.end, until) - charge.start)
+            # Refunds exist for spot machines only.
             if bill.on_demand:
                 add(bill.market, on_demand_s=seconds, on_demand=charge.amount)
             else:

@@ -83,6 +83,7 @@ class RunSummary:
     @property
     def baseline(self) -> int | None:
         """Returns the cheaper of the two, to which savings are relative."""
+        # A saving is stated against the harder of the two.
         return min((way for way in (self.as_fast, self.cheapest) if way is not None), default=None)
 
     @property

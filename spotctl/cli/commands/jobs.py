@@ -97,6 +97,7 @@ def logs(
     run = _find_run(_run_store(), job)
     files, story = LogFiles(run.machines_folder), RunStory(run)
     while True:
+        # Looked at first: what the run writes between this look and the reads below is still printed.
         going = follow and run.is_live()
         happened = list(story.new_sentences())
         for at, said in happened if tail is None else happened[max(0, len(happened) - tail) :]:
@@ -156,10 +157,12 @@ def down(
         _end_run(_find_run(runs, job), UserRequest.DOWN)
         return
     known, failures = summarize_runs(runs.list_runs())
+    # Runs whose records cannot be read are in ``failures``; the others are ended all the same.
     chosen = [run for run, summary in known.items() if summary.outcome is None]
     for run in chosen:
         try:
             _end_run(run, UserRequest.DOWN)
+        # It ended by itself since it was listed.
         except NothingToDo as done:
             output.write_note(str(done))
         except SpotctlError as error:  # the others have to go all the same
@@ -211,6 +214,7 @@ def wait(
         if limit is not None and time.monotonic() - began > limit:
             raise SpotctlError(f"{run.name} still runs after {timeout}")
         time.sleep(_POLL_S)
+    # A run that no process drives is reported as it stands, so `wait` never waits for a dead one.
     ended = summary_of(run)
     if options.wants_json(form, as_json):
         output.write_data(json_lines.to_document(runtable.status_document([ended])))

@@ -148,6 +148,7 @@ def launch(
     """
     _note_cloud(cloud)
     # Forked before anything heavy is loaded: the fork must have one thread only.
+    # A dry run writes nothing, so it needs no process that could outlive the terminal.
     front = None if dry_run or not (detach or output.can_ask()) else fork_behind(Interrupted.exit_code)
     spec = _load_named_job(job, name, env)
 
@@ -158,6 +159,7 @@ def launch(
     chosen = settings.LaunchOptions(
         world=world,
         speed=settings.DEFAULT_SPEED if speed is None else checked_speed(speed),
+        # Whether the user chose the speed: a default may be lowered to what this computer can sustain.
         speed_named=speed is not None,
         prices=price_options(trace, trace_market, trace_start, rules, availability),
         if_running=if_running,

@@ -59,6 +59,7 @@ def launch_job(
     """
     from spotctl.session.stop_signals import StopSignals
 
+    # Cron has no terminal: refuse at once, since nobody would ever answer.
     if ask and not output.can_ask():
         raise UsageError("there is no terminal to confirm at; add --yes")
     with StopSignals() as signals:
@@ -79,6 +80,7 @@ def _launch_watched(
     from spotctl.session import launch as session
 
     goes_on = launch_plan.continues_run(spec, options)
+    # A resumed run was checked when it began; its data may be gone from here since.
     plan = launch_plan.plan_job(spec, options, check=not goes_on)
     _refuse_infeasible(plan)
     options = launch_plan.with_sustainable_speed(spec, options, plan)
@@ -93,6 +95,7 @@ def _launch_watched(
     try:
         with _make_observer(options, as_json, front, detach=detach) as watcher:
             finished = session.launch(spec, options, watcher, signals, plan)
+            # A signal that waited for the run's end is raised here, while the view can still be closed.
             signals.deliver_signals()
     except KeyboardInterrupt:
         if finished is None:
@@ -100,6 +103,7 @@ def _launch_watched(
         interrupted = True
     with suppress(KeyboardInterrupt):  # the run is over, so Ctrl-C only means that nobody reads on
         _tell_end(finished, as_json, interrupted)
+        # After the user has read the end: a summary only saves later verbs the fold of the ledger.
         keep_summary(finished.run, finished.state)
     return finished.exit_code
 
@@ -119,6 +123,7 @@ def _tell_end(finished: session.FinishedRun, as_json: bool, interrupted: bool) -
                 )
     except KeyboardInterrupt:
         interrupted = True
+    # After the bill is shown, as scoring may take a minute and changes no amount.
     final = finished.score_model(interrupted)
     if as_json:
         output.write_event(json_lines.object_line(final))
@@ -134,6 +139,7 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
             f"{terms.job} would take over a hundred years on the machines it may use; check the amount of "
             "work (stop, local.core_seconds_per_clock or work)"
         )
+    # A promise holds whatever happens to spot machines, so the expectation need not meet the deadline.
     if plan.promise is not None:
         if not plan.promise.is_feasible:
             raise DeadlineInfeasible(
@@ -150,6 +156,7 @@ def _refuse_infeasible(plan: launch_plan.JobPlan) -> None:
             f"{terms.job} is expected to take {lasting}{part}, longer than its "
             f"deadline of {limit}; nothing was started. Allow more machines or more time"
         )
+    # Compared as it will be billed, in whole micro-dollars.
     cost = to_micros(ahead.expected_cost)
     if terms.objective.budget is not None and cost > terms.objective.budget:
         raise DeadlineInfeasible(

@@ -31,6 +31,7 @@ def for_people() -> bool:
 
 def can_ask() -> bool:
     """Tells whether a person can answer a question."""
+    # Questions go to standard error, as standard output may be a pipe.
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -61,6 +62,7 @@ def render_text(picture: RenderableType) -> str:
 
     from spotctl.cli.format.narrow_tables import least_width
 
+    # A fixed width: what a script or a mail shows must not depend on the terminal it began in.
     width = max(_PLAIN_WIDTH, least_width(picture))
     console = Console(markup=False, highlight=False, color_system=None, width=width)
     with console.capture() as capture:
@@ -107,11 +109,14 @@ def _write_line(line: str, stream: TextIO | None) -> str | None:
         print(line, file=stream)
         return None
     try:
+        # What ``print`` left in the buffer has to come first.
         stream.flush()
+        # Part of a line may be written when a pipe is full, so the rest is written again.
         left = f"{line}\n".encode(stream.encoding, "replace")
         while left:
             left = left[os.write(number, left) :]
     except OSError as error:
+        # Later writes to the closed reader would fail one after the other, or raise SIGPIPE.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, number)
         os.close(nowhere)
@@ -130,6 +135,7 @@ def ask_choice(question: str, answers: Mapping[str, str], withdrawn: Event) -> s
     while True:
         print(f"[{'/'.join(answers)}] ", end="", file=sys.stderr, flush=True)
         typed = _read_line(withdrawn)
+        # An empty line has its newline; nothing at all is the end of input, or a withdrawn question.
         if not typed:
             write_note("")
             return None
@@ -142,6 +148,7 @@ def _read_line(withdrawn: Event) -> str:
     """Reads a line that a person types; empty at the end of input, and once it is withdrawn."""
     while not withdrawn.is_set():
         try:
+            # Polled, as ``readline`` alone could not be interrupted when the question is withdrawn.
             if not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
                 continue
             if has_terminal():  # otherwise the shell reads what is typed

@@ -40,6 +40,7 @@ class LineWriter:
         with self._lock:
             self._waiting.append((write, line))
             if self._thread is None:
+                # A daemon: it may hang on a reader that never reads, and must not keep the process alive.
                 self._thread = Thread(target=self._write_lines, name="lines", daemon=True)
                 self._thread.start()
 
@@ -55,6 +56,7 @@ class LineWriter:
         if thread is None:
             return
         try:
+            # Without a limit: a slow reader gets every line, and Ctrl-C ends the wait.
             thread.join()
         except KeyboardInterrupt:
             raise Interrupted("the run is over; nobody has read all that was told of it") from None
@@ -68,4 +70,5 @@ class LineWriter:
                     self._thread = None
                     return
                 write, line = self._waiting.popleft()
+            # Outside the lock: a reader that blocks here must not block ``put_line``.
             write(line)

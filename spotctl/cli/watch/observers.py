@@ -62,6 +62,7 @@ class _LineObserver(LineWriter):
         self._front = front
         self._detaches = detaches
         self._run: Run | None = None
+        # Lines wait until the job has machines; from then on they go to its log.
         if detaches:
             self.hold_back()
 
@@ -137,6 +138,7 @@ class RunLogLines(_LineObserver):
             self.put_line(output.write_note, f"{format_instant(entry.at)} {said}")
 
     def _describe_progress(self, state: State, entry: Entry) -> str | None:
+        # A job without a known end has no share, and so no lines of progress.
         reached = int((done_fraction(state) or 0.0) * _LINES_OF_PROGRESS)
         if not isinstance(entry, Progressed | ObjectiveReported) or reached <= self._told:
             return None
@@ -214,6 +216,7 @@ class Screen:
         if self._view is None:
             return
         if self._run is not None and stopwatch() >= self._look_at:
+            # Reads files, which takes longer than the time between two redraws.
             self._look_at = stopwatch() + _LOOK_EVERY_S
             self._waits = describe_waits(self._run, self._view.state)
         self._view = replace(self._view, now=now, waits=self._waits)
@@ -221,6 +224,7 @@ class Screen:
     def ask_interrupt(self, withdrawn: Event) -> Answer:
         self.suspend()
         answer = _ask_user(self._front, withdrawn)
+        # Nothing to draw on any more once the run has left the terminal.
         if not (answer == "detach" or withdrawn.is_set()):
             self.resume()
         return answer
@@ -239,6 +243,7 @@ class Screen:
 
     def resume(self) -> None:
         with self._drawing:
+            # The stopped view is transient and would vanish in the end; a new one stays.
             if not (self._left or self._live.is_started):
                 self._live = self._new_live()
                 self._live.start()
@@ -263,11 +268,14 @@ def how_to_follow(run: Run) -> str:
 
 def _leave_terminal(run: Run | None, front: Front | None, why: str) -> None:
     """Goes on without a terminal. A reader of its output may wait for a detached run."""
+    # A killed front raises the same signal as a closed terminal; only its absence tells them apart.
     if why == CLOSED and front is not None and front.is_gone:
         why = KILLED
+    # A detached run gives up pipes as well, since their readers wait for them to close.
     streams = [stream for stream in (0, 1, 2) if why == DETACHED or os.isatty(stream)]
     if run is not None:
         background.record_detachment(run, why)
         background.redirect_streams(streams, background.log_of(run))
     if front is not None:
+        # Last: the shell shows its prompt as soon as the front ends.
         front.release_front(as_wanted=why == DETACHED)
