@@ -97,9 +97,11 @@ def resolve_job(
     tradable = _market_options(recording, start, catalogue, label)
     by_cloud = _rules_by_cloud(options, recording)
     rules = combine_rules([by_cloud[cloud] for cloud in sorted({t.market.cloud for t in tradable})])
+    # A market carries rules of its own only where they differ from the job's: most jobs use one cloud.
     own_rules = {cloud: found for cloud, found in by_cloud.items() if found != rules}
     if own_rules:
         tradable = tuple(replace(t, rules=own_rules.get(t.market.cloud)) for t in tradable)
+    # After the markets are known: the smallest machine among them is the reference of a command's work.
     tradable = _with_speeds(spec, tradable, catalogue)
     checkpoints = _checkpointing_of(spec)
     terms = RunSpec(
@@ -146,6 +148,7 @@ def resolve_job(
             else CheckpointPolicy(spec.checkpoint.clocks, spec.checkpoint.seconds),
         ),
     )
+    # A recording may have thousands of markets; the job keeps those that it may use.
     trace = recording.history.select([t.market for t in tradable])
     return ResolvedJob(terms, trace, _read_capacity(options, tradable), recording)
 
@@ -157,12 +160,14 @@ def _checkpointing_of(spec: JobSpec) -> Checkpointing | None:
     if spec.command is None:
         return None
     said = spec.command.checkpoint
+    # A program writes its checkpoints in its own time, which its amount of work includes.
     return Checkpointing(said.every, 0.0, said.restart)
 
 
 def _movable_checkpoint(spec: JobSpec, tradable: Sequence[MarketOption]) -> MovableCheckpoint | None:
     """Returns what a checkpoint takes to another region. Raises UsageError for a job bound to one region."""
     regions = sorted({(t.market.cloud, t.market.region) for t in tradable})
+    # Within one region nothing is carried, so nothing is owed for it.
     if len(regions) == 1:
         return None
     if spec.command is None:
@@ -176,6 +181,7 @@ def _movable_checkpoint(spec: JobSpec, tradable: Sequence[MarketOption]) -> Mova
     tariffs = tuple(
         EgressTariff(cloud, to, price)
         for (cloud, to), price in sorted(bundled_egress().items())
+        # Tariffs to the internet do not apply: checkpoints move between regions and clouds.
         if cloud in {cloud for cloud, _ in regions} and to in ("region", "cloud")
     )
     return MovableCheckpoint(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
@@ -215,6 +221,7 @@ def _reference_cores(spec: JobSpec, tradable: Sequence[MarketOption], catalogue:
     if work.on is None and len(kinds) > 1:
         raise JobError("work.on", f"expected the instance type that it takes so long on, like {kinds[0]}")
     clouds = sorted({t.market.cloud for t in tradable})
+    # One name may exist in several clouds; any of them has the cores in question.
     known = [catalogue.instance_type(cloud, work.on or kinds[0]) for cloud in clouds]
     kind = next((found for found in known if found is not None), None)
     if kind is None:
@@ -225,6 +232,7 @@ def _reference_cores(spec: JobSpec, tradable: Sequence[MarketOption], catalogue:
 def _check_strategy(spec: JobSpec) -> None:
     """Raises JobError for a deadline strategy without a deadline, or without a known amount of work."""
     strategy = spec.objective.strategy
+    # Here and not with the file's syntax: command-line options may have set the deadline.
     if strategy not in NEED_DEADLINE:
         return
     field, keeps = "objective.strategy", f"{strategy} is a way to keep a deadline"
@@ -308,6 +316,7 @@ class MarketFilter:
         found = self.catalogue.instance_type(market.cloud, market.instance_type)
         if found is None:
             return False
+        # An unknown type was left out above: its size cannot be compared.
         enough_cpus = spot.cpus is None or spot.cpus.admits(found.vcpus)
         return enough_cpus and (spot.memory_gib is None or spot.memory_gib.admits(found.memory_gib))
 
@@ -315,6 +324,7 @@ class MarketFilter:
 def _choose_start(recording: Recording, options: PriceOptions, seed: int, now: float | None) -> Instant:
     start, history_s = options.start, HISTORY_BEFORE_START_S if now is None else HISTORY_S
     if start is None:
+        # Eviction estimates need history before the first decision.
         earliest = Instant(recording.first + history_s)
         start = earliest if now is None else start_like_now(earliest, recording.last, now, seed)
     if recording.first < start < recording.last:
@@ -336,6 +346,7 @@ def _market_options(
     for market in sorted(recording.series):
         kind = catalogue.instance_type(market.cloud, market.instance_type)
         price = catalogue.on_demand(market.cloud, market.region, market.instance_type, start)
+        # Without its cores no work can be counted, without its list price no saving.
         if kind is None or price is None:
             unknown.append(str(market))
         else:

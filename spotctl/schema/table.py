@@ -39,6 +39,7 @@ class Key:
     @property
     def shown_default(self) -> Any:
         """Returns the default as a file would have it; None where it is no fixed value."""
+        # A derived default, like the number of cores, has no text that a file could have.
         fixed = self.default not in (None, FROM_EMPTY) and not self.needs and not self.otherwise
         return self.kind.show(self.default) if fixed and isinstance(self.kind, ValueKind) else None
 
@@ -78,6 +79,7 @@ class KeyTable(Generic[T]):
     def read_section(self, section: Section) -> T:
         """Reads the values of a mapping, reports keys that it cannot have, and makes its value."""
         written, values = section.entries, dict[str, Any]()
+        # Refused keys stay in ``unknown`` too; ``reject`` keeps them from being reported twice.
         unknown = set(written)
         for name in written.keys() & self.refused.keys():
             section.reject(name, self.refused[name])
@@ -124,6 +126,8 @@ class Section:
         self.entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         """The keys as written, each with its nodes."""
         for key, value in node.value if node else ():
+            # YAML loaders keep the last of two equal keys silently; here the first counts and the second is a
+            # problem.
             if isinstance(key, yaml.ScalarNode) and key.value not in self.entries:
                 self.entries[key.value] = (key, value)
             else:
@@ -170,6 +174,7 @@ class Section:
         elif key.needs:
             self._report_missing(place.path, key.needs)
         if key.default is FROM_EMPTY and isinstance(key.kind, KeyTable):
+            # One problem is reported once, not again for every key below a missing mapping.
             silent = self._silent or bool(key.needs) or key.name in self.entries
             return key.kind.read_section(Section(place, None, silent=silent))
         return key.default
@@ -177,6 +182,7 @@ class Section:
     def reject(self, key: str, message: str) -> None:
         """Reports a key that is known but cannot be there, or cannot have its value, beside the others."""
         self._rejected.add(key)
+        # A key that is absent has no line; its mapping's line is the nearest one.
         mark = self.entries[key][1].start_mark if key in self.entries else self._mark
         self._document.report_problem(mark, self._place_of(key).path, message)
 
@@ -207,6 +213,7 @@ def mapping_of(kind: Readable[T], pattern: str, expected: str) -> ValueKind[dict
         for name in values:
             if re.fullmatch(pattern, name) is None:
                 section.reject(name, f"found the key {name!r}, expected {expected}")
+        # Wrong values are None here, and were reported.
         return {name: value for name, value in values.items() if value is not None}
 
     names = {"pattern": full_pattern(pattern)}

@@ -110,6 +110,7 @@ def _parse_gpu(text: str | None) -> Gpu | None:
 
     if text is None:
         return None
+    # "V100" alone means at least one.
     name, colon, count = text.partition(":")
     amount = _parse_amount("--gpu", count) if colon else Amount(1.0, True)
     if amount is None or amount.value < 1:

@@ -69,6 +69,7 @@ def backtest(
       spotctl backtest movies.yaml
       spotctl backtest movies.yaml --from 2016-06-11 --starts 200 --plot costs.svg
     """
+    # Refused before the work and not after it.
     if plot is not None and plot.suffix.lower() != ".svg":
         raise UsageError(f"--plot {plot}: expected a name that ends in .svg")
     first, last = options.parse_time_option("--from", begin), options.parse_time_option("--to", end)
@@ -84,6 +85,7 @@ def backtest(
     from spotctl.job.locations import locate_errors
     from spotctl.timesource import stopwatch
 
+    # Names are checked before prices are read, which takes far longer.
     wanted = tuple(name.strip() for name in strategies.split(",") if name.strip()) if strategies else ()
     check_names(wanted)
     chosen = BacktestOptions(
@@ -101,6 +103,7 @@ def backtest(
     spec = load_job(job)
     with locate_errors(job), backtestview.show_progress() as told:
         result = run_backtest(spec.name, prepare_backtest(spec, chosen), chosen, 0.0, told)
+    # The time that the user waited, reading included.
     result = replace(result, elapsed_s=round(stopwatch() - began, 3))
     if plot is not None:
         _write_chart(plot, chart.draw_svg(result))

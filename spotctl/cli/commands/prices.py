@@ -117,6 +117,7 @@ def fetch(
         screen.write_data(json_lines.to_document(fetchview.fetch_document(report, status)))
     else:
         screen.write_data("\n".join(fetchview.summarize_fetch(report)))
+    # Advice tables take seconds to update; after Ctrl-C the next verb that needs them does it.
     if report.interrupted:
         raise typer.Exit(Interrupted.exit_code)
     if any(part.new or part.known or part.quarantined for part in report.parts):
@@ -159,11 +160,13 @@ def import_(
                 try:
                     outcomes.append(import_file(store, file, _wall_instant(), as_of=since))
                     screen.write_note(imports.describe_import(outcomes[-1]))
+                # One bad file must not keep the others out of the store.
                 except TraceError as error:
                     failures.append(str(error))
             if any(outcome.added.new or outcome.added.quarantined for outcome in outcomes):
                 _update_tables(store)
     except KeyboardInterrupt:
+        # Whole files stay in the store: each is added in one transaction.
         raise Interrupted(imports.describe_interrupt(outcomes, len(files))) from None
     if options.wants_json(form, as_json):
         screen.write_data(json_lines.to_document(imports.import_document(outcomes, failures)))
@@ -260,6 +263,7 @@ def history(
     with _open_store() as store:
         quote = find_quote(list_quotes(store), market)
         steps = cut_series(store.series(quote.market), first, last)
+    # --json stands for --format json in every verb.
     form = ReportFormat.JSON if as_json else form
     screen.write_note(*quoteview.describe_origin(quote, _wall_instant()))
     screen.show_picture(

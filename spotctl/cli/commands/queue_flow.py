@@ -37,8 +37,10 @@ def run_watched(settings: QueueSettings, as_json: bool, *, ask: bool) -> int:
     if ask and not output.can_ask():
         raise UsageError("there is no terminal to confirm at; add --yes")
     start = None
+    # A resumed queue keeps its promises, so it is neither planned nor confirmed again.
     if not continues_run(settings):
         found = plan_queue(settings)
+        # The run begins where the plan did: what was promised holds for these prices.
         start = found.start
         found.admission.raise_if_refused(settings.spec.name)
         if ask:
@@ -99,6 +101,7 @@ class QueueLogLines(LineWriter):
 
     def _describe_news(self, state: State, entry: e.Entry) -> str | None:
         if isinstance(entry, e.MachineJoined):
+            # Only the first machine of a job is news; a queue has too many others.
             begins = sum(i.joined for i in state.instances.values()) == 1
             market = state.allocations[state.instances[entry.instance].allocation].market
             return f"starts on {event_text.format_machines(1, market)}" if begins else None

@@ -120,6 +120,7 @@ def _describe_warning(state: State, entry: e.EvictionWarned) -> str:
         f"warned: {_format_instances(state, entry.instances)} will be taken at {format_moment(entry.ends_at)}"
     )
     now = state.history.price(allocation.market, entry.at)
+    # Where capacity decides, the price explains nothing.
     if now is None or allocation.bid is None:
         return told
     return f"{told} (price {format_price(now)} > bid {format_price(allocation.bid)})"
@@ -131,6 +132,7 @@ def _describe_noticed_eviction(state: State, entry: e.EvictionNoticed) -> str:
 
 def _describe_join(state: State, entry: e.MachineJoined) -> str | None:
     allocation, members = _allocation_of(state, entry.instance)
+    # Told once, with the last machine of the allocation.
     if any(member.is_staying and not member.joined for member in members):
         return None
     return f"training: {_format_allocation(allocation)} takes part"
@@ -138,6 +140,7 @@ def _describe_join(state: State, entry: e.MachineJoined) -> str | None:
 
 def _describe_safety(state: State, entry: e.SafeToKill) -> str | None:
     allocation, members = _allocation_of(state, entry.instance)
+    # Likewise: one line when the whole allocation is safe.
     if any(member.is_live and not member.safe for member in members):
         return None
     return f"safe: nothing would be lost with {_format_allocation(allocation)} now"
@@ -156,6 +159,7 @@ def _describe_silence(state: State, entry: e.ControllerSilent) -> str:
 def _describe_end_of_machines(state: State, entry: e.InstancesEnded) -> str:
     told = f"gone: {_format_instances(state, entry.instances)}, {entry.end}"
     ended = set(entry.instances)
+    # The bill is the one source of refunds, so that this line and the report agree.
     back = sum(bill.refunded for bill in instance_bills(state) if bill.instance.name in ended)
     if not back:
         return told
@@ -196,6 +200,7 @@ def _describe_stage(_: State, entry: e.StageEntered) -> str:
 
 
 def _describe_program_start(state: State, entry: e.ProgramBegan) -> str | None:
+    # The first start is no news: its machine has just joined.
     if state.programs.program_starts < 2:
         return None
     again = (
