@@ -87,6 +87,7 @@ class LatentDirichletAllocation:
             raise ApplicationError(f"{table.location}: no word is in {self.documents} to {most:g} documents")
         # Ties go by the alphabet, so that the vocabulary follows from the input alone.
         kept = sorted(sorted(fit, key=lambda word: (-often[word], word))[: self.vocabulary])
+        # Bound once: it is called for every word of the input.
         is_kept = frozenset(kept).__contains__
         lengths = np.array([sum(map(is_kept, text)) for texts in _tokenized_batches(table) for text in texts])
         first = self._first_rows(len(kept), lengths)
@@ -168,9 +169,12 @@ class LatentDirichletAllocation:
         words = int(shard["sizes"][0])
         counts = _Counts(self, shard, values)
         total = counts.log_likelihood()
+        # By shard and clock alone: whichever machine computes it draws the same.
         chance = np.random.default_rng([self.seed, *seed])
+        # Topics are plus one with 0 for none, so a difference is the delta of the first draw too.
         before = counts.topic.copy()
         for stripe in range(self.stripes):
+            # Stripes deal out neighbouring words, so that words of one document see each other's draws.
             mine = np.flatnonzero(shard["stripe"] == stripe)
             counts.draw_topics(mine, chance.random(len(mine)))
         delta = np.zeros_like(values)
@@ -221,6 +225,7 @@ class _Counts:
         odds = (self._of_documents[document] + self._app.alpha) * (self.of_words[word] + self._app.eta)
         odds /= self.of_topics + self._norm
         below = np.cumsum(odds, axis=1)
+        # Scaled by the last sum instead of normalized: one pass less over words x topics.
         drawn = np.sum(below < (uniform * below[:, -1])[:, None], axis=1)
         self.topic[which] = drawn + 1
         self._adjust_counts(word, document, drawn, 1)

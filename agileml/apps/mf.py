@@ -87,6 +87,7 @@ class MatrixFactorization:
             total += float(batch["value"].sum())
         count = table.rows
         (users, user_ratings), (items, item_ratings) = people.sums_by_key(), things.sums_by_key()
+        # Shards of equal ratings, not users: a clock waits for the shard with the most work.
         ends = np.searchsorted(np.cumsum(user_ratings), np.arange(1, shards) * count / shards)
         return Survey(
             Shape(len(users) + len(items) + self.rank, self.rank),
@@ -123,6 +124,7 @@ class MatrixFactorization:
         """Returns values uniform in +-scale by row and column, whatever rows are asked for together."""
         cells = np.add.outer(rows * shape.columns, np.arange(shape.columns)).astype(np.uint64)
         values: Matrix = ((2 * _hash_uniform(cells, self.seed) - 1) * self.scale).astype(np.float32)
+        # The spread begins as the identity: no factors are known yet, and zero has no inverse.
         first = shape.rows - self.rank
         values[rows >= first] = np.eye(self.rank, dtype=np.float32)[rows[rows >= first] - first]
         return values
@@ -147,6 +149,7 @@ class MatrixFactorization:
         passes: Passes = (_compiled_passes() if self.compiled else VectorizedPasses)(shard, items)
         asked, total = passes.by_user(before)
         people, item_spread = before, _mean_outer_product(items, shard["item_ratings"], count)
+        # The first pass also gave the objective, so its sums are used and not computed again.
         for step in range(self.user_steps):
             if step:
                 asked, _ = passes.by_user(people)
@@ -155,6 +158,7 @@ class MatrixFactorization:
         asked = passes.by_item(people)
         asked -= self.regularization * shard["item_ratings"] * items
         moved = self._preconditioned_step(asked, spread, shard["item_ratings_everywhere"])
+        # Shares add up to 1, so the deltas of all shards move the spread to its mean.
         spread_moved = shard["share"] * (_mean_outer_product(people, shard["user_ratings"], count) - spread)
         delta = np.concatenate([people - before, moved, spread_moved])
         return Outcome(Patch(self.rows(shard), delta), total, float(count))
@@ -203,11 +207,13 @@ class VectorizedPasses:
 
     def __init__(self, shard: Arrays, items: Matrix) -> None:
         self._shard = shard
+        # Gathered once a clock: items stand still while users take their steps.
         self._rated = items[shard["item"]]
 
     def by_user(self, people: Matrix) -> tuple[Matrix, float]:
         error = self._residuals(people[self._shard["user"]])
         asked: Matrix = np.add.reduceat(error[:, None] * self._rated, self._shard["user_starts"], axis=0)
+        # In double: a float32 sum of millions of squares loses the digits that convergence looks at.
         return asked, float(np.sum(error.astype(np.float64) ** 2))
 
     def by_item(self, people: Matrix) -> Matrix:
@@ -298,6 +304,7 @@ def _hash_uniform(cells: npt.NDArray[np.uint64], seed: int) -> Floats:
     """Returns numbers uniform in [0, 1], from (seed, cell) alone: splitmix64 (Steele, Lea and Flood, 2014,
     figure 17).
     """
+    # Distinct seeds must not give shifted copies of one sequence: cells number below 2^40.
     place = np.uint64(1 + ((seed << 40) & (2**64 - 2**40)))
     mixed: npt.NDArray[np.uint64] = np.multiply(cells + place, _GOLDEN)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -309,6 +316,7 @@ def _mean_outer_product(factors: Matrix, ratings: Matrix, count: int) -> Matrix:
     """Returns the mean of f f' over ``count`` ratings, (rank, rank); row k of
     ``factors`` has ``ratings[k]``.
     """
+    # A row counts once for each of its ratings.
     weighted: Matrix = factors * ratings
     mean: Matrix = (weighted.T @ factors / count).astype(np.float32)
     return mean

@@ -85,6 +85,7 @@ def drop_older(folder: str, attempt: int) -> None:
     store, _ = _split_folder(folder)
     for name in store.list_names():
         number = name.rsplit("-", 1)[-1]
+        # Names without an attempt's number are not of this job.
         if number.isdigit() and int(number) < attempt:
             store.remove(name)
 
@@ -93,6 +94,7 @@ def remove_checkpoints(place: str) -> None:
     """Removes what every run has kept below ``place``; harmless when repeated. Raises CheckpointError."""
     store = ManifestStore(_absolute_place(place))
     for name in store.list_names():
+        # Only folders named as runs are: a user may keep other files at the place.
         if _RUN.fullmatch(name):
             store.remove(name)
 
@@ -107,10 +109,12 @@ def newest_checkpoint(place: str) -> CompleteCheckpoint | None:
         store.files.invalidate_cache()
         found = [
             CompleteCheckpoint(_format_location(store, name[: -len(_MANIFEST) - 1]), manifest)
+            # A checkpoint, a run with checkpoints, or a place with runs: a user may name any of them.
             for depth in ("", "*/", "*/*/")
             for name in store.files.glob(f"{glob.escape(store.root)}/{depth}{_MANIFEST}")
             if (manifest := _parse_manifest(store.files.cat_file(name))) is not None
         ]
+    # Two attempts may have stored one clock: either will do.
     return max(found, key=lambda whole: (whole.manifest.clock, whole.folder), default=None)
 
 
@@ -134,6 +138,7 @@ def with_checkpoint_folders(setup: Setup, resume: str, shape: Shape, *, timed: b
     whole = newest_checkpoint(_absolute_place(resume))
     if whole is None:
         raise CheckpointError(f"there is no whole checkpoint in {resume}")
+    # Another number of shards or partitions would assign rows to the wrong files.
     wanted = Manifest(whole.manifest.clock, setup.partitions, setup.shards, shape.rows, shape.columns)
     if whole.manifest != wanted:
         raise CheckpointError(f"{whole.folder} holds {whole.manifest}, and this job is {wanted}")

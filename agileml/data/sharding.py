@@ -68,6 +68,7 @@ def cut_input(
     meanings = _check_arrays(survey.index, "survey, as index,")
     if taken := sorted(_TAKEN & meanings.keys()):
         raise ApplicationFault(f"survey, as index, gave {', '.join(taken)}; call these arrays otherwise")
+    # A few start values now: a mistake in ``initial`` should not wait for the first server.
     first_rows = np.arange(min(_TRIED, survey.shape.rows), dtype=np.int64)
     with calling_application("initial"):
         values = app.initial(first_rows, survey.shape)
@@ -79,21 +80,25 @@ def cut_input(
             _write_shard(app, rows, survey, shard, out)
             del rows  # before the next shard's are read
             check()
+    # Last, as it makes the folder an input: one that was cut off before counts for nothing.
     out.finish(survey.shape, meanings)
     return survey.shape
 
 
 def _shards_in_order(table: Table, shards: int) -> Generator[NumberedRows, None, None]:
     """Yields the rows of each shard, where shards are ranges of the rows: as they are read."""
+    # Rounded up, so that the last end is the number of rows and no shard differs by more than one row.
     ends = [-(-table.rows * (shard + 1) // shards) for shard in range(shards)]
     parts: list[NumberedRows] = []
     first = shard = 0
     for batch in _number_rows(table):
         rows, taken = len(batch[_NUMBERS]), 0
+        # One batch may end several shards: small inputs have more shards than rows.
         while ends[shard] <= first + rows:
             parts.append({name: values[taken : ends[shard] - first] for name, values in batch.items()})
             rows_of_shard = _join_parts(parts)
             yield rows_of_shard
+            # The generator would otherwise hold this shard while the next one is read.
             del rows_of_shard
             taken, shard = ends[shard] - first, shard + 1
             if shard == shards:
@@ -140,6 +145,7 @@ def _write_shard(app: Application, rows: NumberedRows, survey: Survey, shard: in
 
 
 def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.integer[Any]]:
+    # Numbered rows carry a column that the application never asked for.
     columns = [name for name in batch if name != _NUMBERS]
     if not isinstance(survey.key, str) or survey.key not in columns:
         raise ApplicationFault(f"survey gave the key {survey.key!r}, expected one of {', '.join(columns)}")
@@ -152,6 +158,7 @@ def _shard_of(batch: Arrays, survey: Survey, shards: int) -> npt.NDArray[np.inte
             f"survey gave the splits {format_rows(splits)}; to cut the input by {survey.key} "
             f"into {shards} shards takes {shards - 1} numbers in ascending order"
         )
+    # Left: a split is the last key of its shard, so equal keys never lie in two shards.
     return np.searchsorted(splits, keys, side="left")
 
 
@@ -240,6 +247,7 @@ class _Spill:
 
     def take_shard(self, number: int) -> NumberedRows:
         """Returns the shard's rows in their order; the file is gone afterwards."""
+        # Begins with empty arrays: a shard without rows keeps the columns' types.
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [none] for name, none in self._empty.items()}
         file = self._shard_file(number)
         if file.exists():
@@ -248,6 +256,7 @@ class _Spill:
                 while source.tell() < size:
                     for name, known in parts.items():
                         known.append(_read_array(source, text=self._empty[name].dtype.hasobject))
+            # At once: the prepared shard needs room as well.
             file.unlink()
         return {name: np.concatenate(known) for name, known in parts.items()}
 
@@ -262,6 +271,7 @@ def _write_array(out: BinaryIO, values: npt.NDArray[Any]) -> None:
     if not values.dtype.hasobject:
         np.save(out, values)
         return
+    # Lengths in bytes and not in characters, to cut the bytes when they are read.
     encoded = [text.encode() for text in values]
     np.save(out, np.array([len(text) for text in encoded], np.int64))
     np.save(out, np.frombuffer(b"".join(encoded), np.uint8))

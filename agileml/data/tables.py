@@ -80,6 +80,7 @@ class Table:
     ) -> None:
         self.location = str(location)
         self._input = InputFiles(self.location, columns, called, parquet_names)
+        # DuckDB hands out whole vectors, so a batch is a multiple of them.
         self._batch_rows = max(_VECTOR_ROWS, batch_rows // _VECTOR_ROWS * _VECTOR_ROWS)
         self._after_batch = after_batch
         self._filesystem, self._files = self._input.filesystem, self._input.names
@@ -102,6 +103,7 @@ class Table:
     def rows(self) -> int:
         """The number of rows; known after the first whole pass, which is made where there was none."""
         if self._rows is None:
+            # Text does not store its number of rows, so a pass counts them.
             for _ in self.batches():
                 pass
         return cast(int, self._rows)
@@ -195,6 +197,7 @@ class Table:
     def _read_with_numpy(self, file: str) -> Iterator[Mapping[str, Any]]:
         """Reads NumPy's files, and replaces names by their numbers."""
         columns = self._input.describe_file(file).assignment.columns
+        # Made once a file, not for each batch.
         places = {name: pd.Index(names) for name, names in self._key_names.items()}
         for batch in read_arrays(self._filesystem, file, columns, self._batch_size(columns)):
             found = {name: places[name].get_indexer(pd.Index(as_names(batch[name]))) for name in places}
@@ -237,6 +240,7 @@ class Table:
 
     def _batch_size(self, columns: Collection[str]) -> int:
         """Returns how many rows of so many columns are a batch."""
+        # Wide tables get fewer rows a batch, so that memory stays bounded in cells.
         vectors = _BATCH_CELLS // len(columns) // _VECTOR_ROWS
         return min(self._batch_rows, max(1, vectors) * _VECTOR_ROWS)
 
@@ -250,6 +254,7 @@ def _check_docword(
     rows = 0
     for batch in batches:
         rows += len(batch["word"])
+        # A head that understates the words would number them beyond the vocabulary.
         beyond = batch["word"].max()
         if beyond > head.words:
             raise ApplicationError(f"{file}: found word {beyond}, and line 2 says {head.words} words")

@@ -40,5 +40,7 @@ def remove_afterwards(folder: Path, unless_taken_over_within_s: int = 0) -> obje
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    # Returns at once, as the script goes on in the background; its parent is then init, which Ray does not
+    # kill.
     shell.wait()
     return shell.stdin

@@ -72,6 +72,7 @@ class RayHost:
         controller: Any = (
             ray.remote(ControllerActor)
             .options(
+                # Names are unique on a cluster, so each attempt needs another.
                 name=f"agileml-{self._job}-controller-{self._controllers}",
                 num_cpus=0,
                 max_restarts=-1,
@@ -91,6 +92,7 @@ class RayHost:
 
     def controller_has_a_node(self) -> bool:
         """Whether Ray can keep it running where it is bound to. Raises RayError if it failed for good."""
+        # ``run`` never returns while the controller lives, so anything done is an end or an error.
         done, _ = ray.wait([self._control_over], timeout=0)
         try:
             ray.get(done)
@@ -102,6 +104,7 @@ class RayHost:
         """Starts a machine. ``where``: the node; None: any with the label ``tier`` and enough CPUs free."""
         if machine in self._machines or machine in self._ended:
             raise ValueError(f"{machine!r} cannot name a new machine")
+        # By node where it is known: two nodes may carry the same labels.
         labels = {"tier": tier.value} if where is None else _select_node(where)
         actor: Any = (
             ray.remote(MachineActor)
@@ -131,6 +134,7 @@ class RayHost:
         if not over:
             return []
         done, _ = ray.wait(list(over), num_returns=len(over), timeout=0)
+        # All statuses are read before any handle is dropped, which would end an actor.
         ends = [MachineEnd(over[one], self._exit_status(over[one], one) == GAVE_UP) for one in done]
         for end in ends:
             self._drop_machine(end.machine)
@@ -162,6 +166,7 @@ class RayHost:
         for machine in tuple(self._machines):
             self._drop_machine(machine)
         if self._controller is not None:
+            # A controller on a dead node never answers.
             ray.wait([self._controller.leave.remote()], timeout=_LEAVES_WITHIN_S)
             ray.kill(self._controller, no_restart=True)
             self._controller = None

@@ -88,9 +88,11 @@ class Roster:
             Seat(self._name_machine(node, tier), node, tier, now)
             for node in nodes
             if node.label_mistake is None and (tier := node.tier) is not None and node.cores > 0
+            # A draining node is about to go, so a new machine there would be lost.
             if node.drains_at is None and node.id not in taken
             if self.short_lives.get(node.id, 0) < _MOST_SHORT_LIVES
         ]
+        # Training cannot begin before a reliable machine is there.
         new.sort(key=lambda seat: (seat.tier is not Tier.RELIABLE, seat.machine))
         had = {**self.had, **{seat.node.id: self.had.get(seat.node.id, 0) + 1 for seat in new}}
         seats = {**self.seats, **{seat.machine: seat for seat in new}}
@@ -107,6 +109,7 @@ class Roster:
         together.
         """
         drains_at = {node.id: node.drains_at for node in nodes if node.drains_at is not None}
+        # By deadline: the controller plans once for machines that leave together.
         leaving: dict[float, list[str]] = {}
         for machine in sorted(self.joined - self.warned):
             node = self.seats[machine].node

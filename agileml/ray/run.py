@@ -77,6 +77,7 @@ def run(
         whole = newest_checkpoint(str(resume)) if resume else None
         if whole is not None:  # which has to be cut as it was, whatever nodes there are now
             partitions, shards = partitions or whole.manifest.partitions, shards or whole.manifest.shards
+        # Twice today's nodes: the cuts are fixed for the job's life, and nodes may still come.
         most = machines or max(2, 2 * sum(node.tier is not None for node in living_nodes()))
         setup = Setup(
             partitions or max(1, most // 2),
@@ -97,6 +98,7 @@ def run(
             model_at=f"{place}/model",
             stop=stop or EarlyStop(),
         )
+        # Before any actor exists: bad input must not cost a node a second.
         folder = JobFolder.prepare(Path(here), job, data, str(resume))
         heard: list[Upward] = []
         with closing(RayTraining(folder, name, home)) as training:
@@ -104,6 +106,7 @@ def run(
                 heard.append(said)
                 if progress is not None:
                     progress(said)
+            # Only after a normal end: after an error ``close`` ends the machines by force.
             training.leave_cluster()
     return summarize_run(heard, setup.partitions)
 
@@ -133,6 +136,7 @@ def class_reference(application: str | type) -> str:
         raise ValueError(f"{name} is not at the top level of its module, so that no other process finds it")
     if module != "__main__":
         return f"{module}:{name}"
+    # Other processes have a ``__main__`` of their own, so the class is found by its file.
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is None:
         raise ValueError(f"{name} was typed in here; put it into a file, so that other processes find it")

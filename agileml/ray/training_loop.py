@@ -57,6 +57,7 @@ class RayTraining:
         self._given_up: dict[str, float] = {}
         """Machines that the controller has lost, and until when they may end by themselves."""
         self._host = RayHost(name, JobBundle.from_folder(folder))
+        # The list of nodes may be older than a node's death.
         while (endpoint := self._host.start_controller(home)) is None:
             home = choose_controller_node()
         self._home = home
@@ -71,6 +72,7 @@ class RayTraining:
 
     def poll(self, timeout_s: float) -> list[Upward]:
         """Follows the cluster once, and returns what the job reported meanwhile. Raises as iterating does."""
+        # Nodes are asked for less often than machines: the call goes to Ray's head.
         if not self._over and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_EVERY_S
             self._follow_nodes()

@@ -181,7 +181,7 @@ def _movable_checkpoint(spec: JobSpec, tradable: Sequence[MarketOption]) -> Mova
     tariffs = tuple(
         EgressTariff(cloud, to, price)
         for (cloud, to), price in sorted(bundled_egress().items())
-        # Tariffs to the internet do not apply: checkpoints move between regions and clouds.
+        # Tariffs between zones do not apply: only moves between regions and clouds are billed.
         if cloud in {cloud for cloud, _ in regions} and to in ("region", "cloud")
     )
     return MovableCheckpoint(said.size_bytes, said.link_mbit_s * 1e6 / 8, tariffs)
