@@ -98,6 +98,7 @@ def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktes
     resolved = _resolve_job(spec, options)
     terms = resolved.terms
     clocks = terms.work.stop.clocks
+    # Convergence cannot be replayed: prices say nothing about the objective.
     if clocks is None:
         raise JobError("stop.clocks", "a backtest must know how much work the job is; name its clocks")
     clock_work = _clock_work(spec, terms, options)
@@ -109,9 +110,11 @@ def prepare_backtest(spec: JobSpec, options: BacktestOptions) -> PreparedBacktes
     )
     setting = setting_of(terms)
     tape = PriceTape.from_history(resolved.trace, setting.markets, terms.start, last, resolved.capacity)
+    # Estimates are fitted before the window: no start sees prices that another start trades at.
     known = resolved.trace.as_of(terms.start)
     watched = resolved.capacity.as_of(terms.start)
     fitted = select_estimator(terms.rules, watched, PriceCrossing()).fit(known, terms.start)
+    # On-demand runs choose this type, so it sets the time that starts leave room for.
     cheapest = int(np.argmin(setting.on_demand / setting.cores))
     cores = float(setting.limits.max_instances * setting.cores[cheapest])
     job = BacktestJob(
@@ -149,6 +152,7 @@ def _survival_batch(fitted: FittedMarkets, setting: MarketSetup) -> SurvivalBatc
     if isinstance(fitted, BulkMarkets):
         chances = fitted.survival_batch(setting.markets)
         if isinstance(chances, CurveSurvivals):
+            # One fit serves starts over the whole window, at which a market's spell has another age.
             return replace(chances, kept_s=np.zeros_like(chances.kept_s))
     return BetaTables.from_fitted(fitted, setting.markets, setting.limits.bid_deltas)
 
@@ -183,6 +187,7 @@ def _last_moment(resolved: ResolvedJob, options: BacktestOptions) -> Instant:
 
 def setting_of(terms: RunSpec) -> MarketSetup:
     """Returns what a run on these terms may choose from. Raises UsageError where that is nothing."""
+    # Sorted: columns of arrays have an order, and ties between markets must not depend on the file's.
     spot = sorted(terms.spot, key=lambda tradable: tradable.market)
     if not spot:
         raise UsageError(
@@ -205,6 +210,7 @@ def _draw_starts(
     """Draws starts evenly from the window, sorted."""
     machines = np.array([float(setting.limits.max_instances)])
     on_demand_s = job.work / (cores * float(setting.scaling.batch_efficiency(machines)[0]))
+    # Jobs that the tape cuts off have no cost, and would bias the comparison if there were many.
     latest = tape.end - ceil(_ROOM * on_demand_s) - job.boot_s
     if latest <= tape.begin:
         raise UsageError(

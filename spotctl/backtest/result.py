@@ -96,6 +96,7 @@ def run_backtest(
     ran = {name: _run_strategy(name, prepared) for name in strategies_without_deadline(options.strategies)}
     kept = run_with_deadline(prepared, to_keep, told) if to_keep else {}
     seed, some = options.seed, starts_of(prepared.starts)
+    # Both sums of on-demand costs are over the very starts that they are compared with.
     whole, part = _mean_cost(ran[BASELINE], np.arange(len(prepared.starts))), _mean_cost(ran[BASELINE], some)
     found = (_build_result(name, outcomes, seed, whole) for name, outcomes in ran.items())
     found_kept = (
@@ -140,7 +141,9 @@ def _clairvoyant_bounds(
     """Returns the least costs with and without refunds, for jobs done no later than the slowest
     strategy's.
     """
+    # The oracle takes far longer than a strategy; its mean needs fewer starts.
     some = slice(None, None, ceil(len(prepared.starts) / _ORACLE_STARTS))
+    # The bound may use as much time as the slowest strategy took, or it would bound nothing.
     latest_kept_s = max((float(_finished_s(o).max()) for o in kept), default=0.0)
     horizon_s = np.maximum(np.stack([_finished_s(o)[some] for o in ran]).max(axis=0), latest_kept_s)
     free, paid = (
@@ -167,6 +170,7 @@ def _run_strategy(name: str, prepared: PreparedBacktest) -> Outcomes:
 
 def _mean_cost(outcomes: Outcomes, rows: Codes) -> float | None:
     """Returns the mean dollars of the finished jobs among ``rows``; None where there is none."""
+    # A job that was cut off has paid only a part of its cost.
     costs = outcomes.cost[rows][np.isfinite(outcomes.finish_s[rows])]
     return float(costs.mean()) if len(costs) else None
 

@@ -87,6 +87,7 @@ def advise(table: MarketTable, wish: Wish, now: Instant, top: int) -> Advice:
     reasons = _exclusion_reasons(table, wish)
     ranked = np.flatnonzero(fits & (reasons == ""))
     left_out = Counter(reasons[fits & (reasons != "")].tolist())
+    # With a GPU wish the GPU is what is paid for; cores come along.
     units = columns["vcpus" if wish.gpu is None else "gpus"][ranked]
     cost = columns["usd_per_useful_hour"][ranked] / units
     basis = columns["basis"][ranked]
@@ -141,7 +142,9 @@ def _find_fitting(table: MarketTable, wish: Wish) -> Mask:
     if wish.gpu is not None:
         names = columns["gpu_name"]
         suits &= (columns["gpus"] > 0) & _is_admitted(wish.gpu.count, columns["gpus"])
+        # An unknown GPU name may be the right one, so it too is left out with a reason.
         suits &= (names == "") | (np.char.find(np.char.upper(names), wish.gpu.name.upper()) >= 0)
+    # Unknown sizes stay in, to be counted with their reason instead of vanishing.
     return np.asarray(fits & (suits | (columns["vcpus"] == 0)))
 
 

@@ -32,5 +32,6 @@ def export_rows(
         rows = store.export_rows(whole, markets)
         with whole.open("rb") as file:
             shutil.copyfileobj(file, text)
+        # Here, where a closed pipe can still be reported.
         text.flush()
         return rows

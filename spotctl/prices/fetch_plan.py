@@ -72,6 +72,7 @@ class _FeedFrom:
 
     def fetch(self, part: FeedPart, since: Instant | None) -> Iterator[Page]:
         """Fetches from the requested start, but never leaves a hole behind what is stored."""
+        # A start after the newest stored row would leave days that no later fetch fills.
         if self.since is not None:
             since = self.since if since is None else min(self.since, since)
         return self.feed.fetch(part, since)
@@ -92,6 +93,7 @@ def select_feeds(asked: FetchRequest, told: PartsListener) -> tuple[Feed, ...]:
             GcpSettings(endpoints=_google_endpoints(), regions=regions, zones=zones, machine_types=types),
         ),
     )
+    # Made even if not wanted: a feed loads its SDK at the first request, not here.
     wanted = (feed for feed in made if not asked.clouds or feed.cloud in asked.clouds)
     return tuple(_FeedFrom(feed, asked.since, told) for feed in wanted)
 
@@ -105,6 +107,7 @@ def _checked_regions(asked: FetchRequest) -> tuple[str, ...]:
         return asked.regions
     if asked.regions:
         raise UsageError("--zone: a zone names its region; leave --region out")
+    # Refused: ignored, it would fetch and show more than was asked for.
     if asked.clouds == ("azure",):
         raise UsageError("--zone: Azure's prices are those of regions; use --region")
     regions = {zone: _REGION.match(zone) for zone in asked.zones}
@@ -123,9 +126,11 @@ def run_fetch(asked: FetchRequest, store: PriceStore, told: PartsListener, progr
 
 def exit_code(report: FetchReport) -> int:
     """Returns 0 if anything was fetched; 4 where credentials were refused and nothing else went wrong."""
+    # Part of the prices is better than none for a nightly job; the report names what failed.
     if any(part.done or part.new or part.known for part in report.parts):
         return 0
     failures = [part.failure for part in report.parts] + [error for _, error in report.unavailable]
+    # Exit code 4 tells cron that only a person can mend it.
     refused = (isinstance(error, FeedCredentialsRejected | RegionRefused) for error in failures)
     return 4 if failures and all(refused) else 1
 

@@ -158,6 +158,7 @@ class MarketTable:
                     "_watched": np.array(self.watched),
                 }
                 np.savez(file, allow_pickle=False, **about, **self.columns)
+            # At once: another process may be reading the old table.
             scratch.replace(path)
         finally:
             scratch.unlink(missing_ok=True)
@@ -169,6 +170,7 @@ class MarketTable:
         """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+                # No migration: a table can always be made again from the store.
                 if int(kept["_version"]) != _VERSION:
                     return None
                 columns = {name: kept[name] for name in (*_COLUMNS, _OWN_COLUMN)}

@@ -73,6 +73,7 @@ def refresh_tables(store: PriceStore) -> None:
         kept = MarketTable.load(path)
         if kept is not None:
             horizons.add(Seconds(kept.horizon_s))
+    # From the table before: only markets with new rows are estimated again.
     for horizon_s in sorted(horizons):
         path = _table_path(store.root, horizon_s)
         _build_table(store, horizon_s, MarketTable.load(path)).save(path)
@@ -81,6 +82,7 @@ def refresh_tables(store: PriceStore) -> None:
 def store_fingerprint(root: Path) -> str:
     """Returns a digest of the store and the bundled catalogue: of names, sizes, times of files."""
     digest = hashlib.sha256()
+    # A new version of the program may have a new catalogue for the same store.
     for bundled in ("instance_types.csv", "on_demand.csv"):
         digest.update(files("pricing_data.catalogue").joinpath(bundled).read_bytes())
     # Not ``rglob``: it raises where another process removes a folder in the middle of the walk.
@@ -150,6 +152,7 @@ def _build_rows(
         (quote, _rules_of_quote(quote), _reusable_estimate(quote, known.get(quote.market)))
         for quote in list_quotes(store)
     ]
+    # One query for all markets that need their history, instead of one for each.
     asked = [quote.market for quote, rules, before in found if before is None and _by_crossings(quote, rules)]
     history = store.history(asked)
     for quote, rules, before in found:

@@ -77,12 +77,14 @@ def _build_quote(
     failed: Mapping[Market, tuple[Instant, Flaw]],
 ) -> Quote:
     market = summary.market
+    # By the source in force: what another one has seen says nothing about this price.
     observed = seen[summary.source, market.cloud, market.region]
     if summary.semantics is Semantics.EVENT_STREAM and market.cloud == REPEATING_CLOUD:
         if summary.last < AUCTIONS_ENDED:  # a recording: AWS no longer has prices of that time
             observed = summary.observed
         observed = min(observed, Instant(summary.last + SILENCE_S))
     doubt = ""
+    # A flaw before the newest good row is history.
     if market in failed and failed[market][0] > summary.last:
         doubt = f"its newest row failed a check: {failed[market][1]}"
     return Quote(

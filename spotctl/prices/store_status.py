@@ -69,6 +69,7 @@ def read_store_status(
     by_corner: dict[tuple[str, str], list[Quote]] = {}
     for quote in found:
         by_corner.setdefault((quote.market.cloud, quote.market.region), []).append(quote)
+    # Findings are kept by source and not by market, so the filter goes by the sources of those shown.
     sources = {source for quote in found for source in quote.sources}
     everything = not clouds and not regions
     evictions = [found for cloud, found in store.evictions.counts().items() if not clouds or cloud in clouds]

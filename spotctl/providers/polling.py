@@ -114,6 +114,7 @@ class PollingProvider:
         with self._lock:
             latest = tuple(self._latest.values())
         reports = tuple(report for report in latest if report.token in self._granted)
+        # Equal content keeps the old tuple, by which the loop sees at once that nothing changed.
         if reports != self._reports:
             self._reports = reports
         return self._reports
@@ -182,6 +183,7 @@ class PollingProvider:
     def _place_order(self, order: Order) -> None:
         try:
             answer = OrderAnswer(order.token, self._repeat_until_answered(lambda: self._cloud.request(order)))
+        # Our own mistake, which the loop raises: no other market would accept the order.
         except BadRequest:
             raise
         except ProviderError as error:
@@ -200,6 +202,7 @@ class PollingProvider:
             try:
                 return call()
             except Throttled as error:
+                # A throttled cloud names its own pause; a shorter one would prolong it.
                 sleep(wait_s if error.retry_after_s is None else error.retry_after_s)
             except LOST_CALL:
                 sleep(wait_s)
@@ -224,6 +227,7 @@ class PollingProvider:
         """Looks at the cloud; returns whether anything changed. The next look makes up for a lost one."""
         try:
             offerings, reports = self._cloud.offerings(), self._cloud.describe()
+            # After the list: a notice then finds its instance reported.
             warnings = self._cloud.notices()
         except (Throttled, *LOST_CALL):
             return False

@@ -268,6 +268,7 @@ class SimulatedProvider:
         names, life = self.instance_names(order), self._markets.lives_of(order, requested_at)
         for name in names:
             self._machines[name] = life
+        # Kept for good: a repeated token gets the same instances.
         self._orders[order.token] = names
         return names
 
@@ -315,6 +316,7 @@ class SimulatedProvider:
 def has_capacity(spells: Spells, at: Instant) -> bool:
     """Tells whether a machine could be had at ``at``; unobserved times count as having capacity."""
     current = int(np.searchsorted(spells.begins, at, side="right")) - 1
+    # A market without observations has capacity always (``UNLIMITED``).
     if not len(spells) or (current >= 0 and at < spells.ends[current]):
         return True
     return current >= 0 and not bool(spells.lost[current])

@@ -98,6 +98,7 @@ def _check_system() -> CheckResult:
 
 
 def _check_cores() -> CheckResult:
+    # Containers restrict the cores of a process without hiding the others.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores < _FEW_CORES:
         return CheckResult(
@@ -136,6 +137,7 @@ def _check_store(root: Path) -> CheckResult:
         with tempfile.TemporaryDirectory(prefix=".spotctl-doctor-", dir=there) as folder:
             with (Path(folder) / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # SQLite falls back to another journal mode without an error where shared memory is missing.
             with closing(sqlite3.connect(Path(folder) / "ledger.db")) as ledger:
                 (mode,) = ledger.execute("PRAGMA journal_mode=WAL").fetchone()
                 ledger.execute("create table t (x)")
@@ -151,6 +153,7 @@ def _check_store(root: Path) -> CheckResult:
 def _check_sockets() -> CheckResult:
     """Tries the sockets that the processes of a machine use."""
     folder = tempfile.gettempdir()
+    # In bytes, as the kernel counts; a name may hold other than ASCII characters.
     if len(folder.encode()) > _LONGEST_FOLDER:
         found = f"{folder} is too long a name for sockets"
         return CheckResult("sockets", Verdict.FAIL, found, "let TMPDIR name a folder with a shorter path")
@@ -180,6 +183,7 @@ def _check_clock(root: Path) -> CheckResult:
         return CheckResult(
             "clock", Verdict.FAIL, "it shows a time before 2025", "set the clock (timedatectl)"
         )
+    # A minute of tolerance: clocks are adjusted by seconds all the time.
     if newest > now + 60:
         found = f"a record was written {newest - now:.0f} s after now"
         return CheckResult(

@@ -61,10 +61,12 @@ def expect_setbacks(state: State, ahead: CostForecast, keeps: bool | None) -> Se
     plain = Setbacks(Seconds(life_s), Seconds(terms.start_s + begins_s), keeps)
     if terms.work.stop.clocks is None or chosen.market is None or not math.isfinite(ahead.expected_s):
         return plain
+    # On one machine: a program that keeps nothing cannot share its work.
     run_s = ahead.work / terms.market_option(chosen.market).nu
     # Beyond exp(700) floats overflow; such a program would never end anyway.
     evictions = math.expm1(min(hazard * (begins_s + run_s), 700.0))
     busy_s = evictions / hazard if hazard > 0 else begins_s + run_s
+    # The plan's mean dollars per second, as the tries are on machines like the planned ones.
     rate = ahead.expected_cost / ahead.expected_s
     return Setbacks(
         plain.life_s,

@@ -129,6 +129,7 @@ class Interrupts:
     @property
     def stop_asked(self) -> bool:
         """Tells whether anybody asked the run to end, even if too late to be acted upon."""
+        # Signals that came after the last step of the loop are not requests yet.
         heard = any(number in (signal.SIGINT, signal.SIGTERM) for number in self._heard)
         return self._stop_asked or heard or any(self._ledger.requests_after(self._given))
 
@@ -154,6 +155,7 @@ class Interrupts:
         return handle_signals(self._heard.append, log, views=True)
 
     def _requests_by_signal(self) -> Iterator[UserRequest]:
+        # A handler may append meanwhile: signals interrupt this loop at any instruction.
         while self._heard:
             number = self._heard.pop(0)
             if number == signal.SIGTERM:
@@ -167,6 +169,7 @@ class Interrupts:
             elif number == signal.SIGTSTP:
                 self._withdraw_question()  # what is typed now is the shell's
                 self._watcher.suspend()
+            # After `bg` the shell still owns the terminal.
             elif number == signal.SIGCONT and background.has_terminal():
                 self._watcher.resume()
 
@@ -199,6 +202,7 @@ class Interrupts:
     def _withdraw_question(self) -> None:
         if self._question is not None:
             self._question.withdrawn.set()
+            # Not for longer: a reader that hangs must not hold up the run.
             self._question.join(_LOOK_EVERY_S)
             self._question = None
 

@@ -169,6 +169,7 @@ def _take_machines(run: Run, because: Exception) -> None:
     from spotctl.providers.base import live_instances
     from spotctl.providers.local import LeftMachines  # processes, only where they are wanted
 
+    # Errors of ours and of the system read well; a bug needs its type.
     told = because if isinstance(because, SpotctlError | OSError) else repr(because)
     try:
         with RunStore(run.folder.parents[2]).lock_job(run.name):
@@ -196,6 +197,7 @@ def follow_run(run: Run, observer: LaunchObserver) -> State:
             for row in ledger.read_rows(after=seen):
                 seen = row.number
                 state = (
+                    # A follower has no prices, and needs none: it shows what another process decided.
                     fold_entries((row.entry,), PriceHistory()) if state is None else evolve(state, row.entry)
                 )
                 observer.on_entry(state, row.entry)
@@ -220,6 +222,7 @@ def _launch_locked(
         unfinished = None
     if unfinished is None:
         return _begin_run(runs, settings, observer, signals, plan)
+    # Resumed with other settings, a run's bill and its promise would be about two jobs.
     if settings_of(unfinished) != settings:
         raise UsageError(
             f"{settings.spec.name} has an unfinished run with other settings ({unfinished.folder}); launch "
@@ -231,6 +234,7 @@ def _launch_locked(
 def _begin_run(
     runs: RunStore, settings: Settings, observer: LaunchObserver, signals: StopSignals, plan: JobPlan | None
 ) -> FinishedRun:
+    # What the user confirmed is what starts: prices are not read a second time.
     plan = plan or plan_launch(settings)
     resolved = replace(
         plan.resolved,
@@ -249,6 +253,7 @@ def _begin_run(
             opened.run.discard()
             raise
         with interrupts.catch_signals():
+            # Within, signals are requests to end the run; outside they end the program.
             finished = _drive_world(opened.state, built, opened.ledger, observer, opened.run, signals)
         return _skip_score_if_asked(interrupts, finished)
     finally:
@@ -262,6 +267,7 @@ def _resume_run(run: Run, settings: Settings, observer: LaunchObserver, signals:
         with interrupts.catch_signals():
             opened = reopen_run(run, ledger, settings)
         _refuse_ended(run, opened.state)
+        # A resumed run has this terminal again, whatever the earlier one did without.
         ledger.put_note(background.NOTE, "")
         observer.on_start(run, opened.state.terms.origin.prices)
         # A run that is asked to end needs no input, and cutting it may take long.
@@ -289,10 +295,12 @@ def _drive_world(
     try:
         state = drive(state, built.world, ledger, observer)
     except BaseException:
+        # Machines without a process that answers for them would cost money.
         built.abandon()
         raise
     signals.defer_signals()  # nothing may get between the end of a run and saying how it ended
     built.close()
+    # Counted after the world is closed: a machine that survived it has to be in the report.
     wall_s, left = wall_clock() - began, built.machines_left()
     final = final_object(state, run.ledger_path, wall_s, left, run.died_of())
     return FinishedRun(final, state, run, built.scoring(state), limit_s(wall_s))
@@ -320,6 +328,7 @@ def _already_running(
     runs: RunStore, settings: Settings, choice: IfRunning, observer: LaunchObserver
 ) -> FinishedRun:
     name = settings.spec.name
+    # Cron jobs that overlap ask for this: nothing to do, and no error.
     if choice is IfRunning.SKIP:
         raise NothingToDo(f"{name} is running already; nothing was started")
     run = runs.find_run(name)

@@ -79,6 +79,7 @@ def plan_job(spec: JobSpec, options: LaunchOptions, *, check: bool = True, measu
 def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False) -> JobPlan:
     """Makes the plan of a launch with ``settings``; see ``plan_job``."""
     resolved = resolve_job(settings.spec, settings.prices, "plan", settings.seed, now=wall_clock())
+    # Looks at the data; prices and markets above are the cheaper checks.
     size = check_job(settings, resolved.terms) if check else None
     measured = measure_job(settings.spec, size) if measure and size is not None else None
     clock_work = find_clock_work(settings.spec, resolved.terms, size, measured)
@@ -91,6 +92,7 @@ def plan_launch(settings: Settings, *, check: bool = True, measure: bool = False
     resolved = replace(resolved, terms=terms)
     state = opening_state(resolved)
     stop, decide = resolved.terms.work.stop, build_strategy(state).decide
+    # A job that ends by convergence is planned for one clock, and by time for as much as fits.
     clocks = stop.clocks or (1 if stop.seconds is None else inf)
     work = clocks * resolved.terms.work.core_seconds_per_clock
     most_s = inf if stop.seconds is None else stop.seconds
@@ -143,6 +145,7 @@ def with_sustainable_speed(spec: JobSpec, options: LaunchOptions, plan: JobPlan)
     slower = plan.work.slower_here(plan.ahead.work / plan.ahead.expected_s, options.speed)
     if slower is None or slower <= 1.0:
         return options
+    # Rounded down: a little too slow costs waiting, a little too fast costs money.
     return replace(options, speed=max(1.0, floor(options.speed / slower)))
 
 
@@ -152,6 +155,7 @@ def _plan_baselines(terms: RunSpec, state: State, ahead: CostForecast) -> Baseli
     """
     if not isfinite(ahead.expected_s):
         return None
+    # Machines on demand boot and join as well, so both sides include it.
     took_s = terms.start_s + terms.work.scaling.sigma_s + ahead.expected_s
     speeds, whole = state.machine_speeds(), terms.work.stop.is_bounded
     return find_baselines(terms, speeds, terms.work.scaling, ahead.work, took_s, whole=whole)

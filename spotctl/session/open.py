@@ -80,6 +80,7 @@ class RecordedRun:
                 self.settings, self.inputs, self.run, asks, time, self.state, self.entries, down
             )
         try:
+            # Commands carry tokens, so one that was carried out before the crash has no second effect.
             for command in unexecuted_commands(self.entries, self.state):
                 built.world.execute(command)
         except BaseException:
@@ -93,6 +94,7 @@ def create_run(runs: RunStore, settings: Settings, inputs: RunInputs, observer: 
     from spotctl.records.ledger import Ledger
 
     run = runs.create_run(settings.spec.name)
+    # Only the store of runs knows which name is free.
     inputs = inputs.with_run_name(run.id)
     ledger = Ledger.open_file(run.ledger_path)
     try:
@@ -118,6 +120,7 @@ def opening_state(inputs: RunInputs) -> State:
 def reopen_run(run: Run, ledger: Ledger, settings: Settings) -> RecordedRun:
     """Opens a run again as its record has it: prices or the catalogue may have changed since the start."""
     entries = ledger.read_entries()
+    # From the run's own folder, whatever has become of their source.
     trace, capacity = run.prices.load_prices(), run.prices.load_capacity()
     state = fold_entries(entries, trace, capacity)
     return RecordedRun(run, ledger, settings, RunInputs(state.terms, trace, capacity), state, entries)
@@ -125,6 +128,7 @@ def reopen_run(run: Run, ledger: Ledger, settings: Settings) -> RecordedRun:
 
 def has_begun(run: Run) -> bool:
     """Tells whether a run has requested any machine; if not it was refused, or killed while it was made."""
+    # A machine may exist before its entry does, after a kill between the two.
     return bool(run.fold_state().allocations) or run.has_machines()
 
 

@@ -30,6 +30,7 @@ def find_orphans(runs: RunStore) -> Iterator[OrphanedRun]:
     newest = {run.name: run for run in runs.list_runs()}
     for run in runs.list_runs():
         left = live_instances(LeftMachines(run.training_folder))
+        # The lock belongs to the job: while it is held, older runs of the job are still unattended.
         if left and not (run == newest[run.name] and run.is_live()):
             yield OrphanedRun(run, left)
 

@@ -54,6 +54,7 @@ class StopSignals:
         if self._held or not self._waiting:
             return
         self._waiting = False
+        # The one before is still being cleaned up after.
         if stopwatch() - self._raised_at > _DEAF_S:
             self._raised_at = stopwatch()
             raise KeyboardInterrupt

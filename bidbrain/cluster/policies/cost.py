@@ -108,6 +108,7 @@ def _with_floors(problem: ShareProblem, floor: Floats, best: Callable[[Floats], 
             return best(floor)
         except Unsolvable:
             pass  # Not together: what follows finds who has to give.
+    # Deadlines come before the floors that jobs without one were given.
     kept, short = reachable_floors(problem, floor, np.isfinite(problem.jobs.slo_s))
     answer = best(kept)
     return replace(answer, short=answer.short + short)
@@ -150,6 +151,7 @@ def reachable_floors(
         part[wanted] = solve(replace(linear, gain=gain, low=low)).x[given]
     # Nearly all of a floor is all of it: no shortfall is reported for rounding.
     part = np.where(part > 1 - _EXACT, 1.0, part)[program.classes.of]
+    # A little less than the optimum: exactly it, the next program may be infeasible by rounding.
     kept = asked * part * (1 - _EXACT)
     missed = np.flatnonzero(kept < floor * (1 - 4 * _EXACT))
     return kept, tuple(
@@ -212,6 +214,7 @@ class PerJob:
     least_share: float = 0.1
 
     def compute_shares(self, problem: ShareProblem) -> Answer:
+        # The cost of a pair belongs to two jobs at once, so the ratio of each would not be defined.
         alone = problem.without_pairs()
         promised = np.where(np.isinf(alone.jobs.slo_s), self.least_share * alone.isolated_throughput(), 0.0)
         floor, short = reachable_floors(
@@ -266,6 +269,7 @@ class MakespanWithin:
             return empty_answer(problem, np.inf)
         steps = np.where(runnable_jobs(problem), problem.jobs.steps, 0.0)
         least = _least_dollars(problem, steps)
+        # Told with the least that works, since no time limit makes the work cheaper.
         if least > self.budget * (1 + _EXACT):
             raise Infeasible(
                 f"all work costs at least ${least:.6f} on these types; the budget is ${self.budget:.6f}"

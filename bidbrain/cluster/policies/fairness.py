@@ -58,6 +58,7 @@ class Makespan:
         most = np.divide(
             most_throughput(problem), steps, out=np.full(len(steps), np.inf), where=steps > 0
         ).min(initial=np.inf)
+        # No job has work left: any shares will do, and a division below would fail.
         if np.isinf(most):
             return empty_answer(problem, np.inf if not runnable_jobs(problem).any() else 0.0)
         raised = raise_floors(problem, lambda t: (steps * t, steps), (steps,), most, most)
@@ -91,6 +92,7 @@ class FinishTimeFairness:
         asked = np.where(runs, jobs.steps * (jobs.weight if self.divided_by_weight else 1.0), 0.0)
 
         quickest = asked * invert_rates(most_throughput(problem))
+        # Negated, as ``raise_floors`` looks for the largest t and rho is to be small.
         most = -float(np.max((age + quickest) / alone))
 
         def floors(t: float) -> tuple[Floats, Floats]:

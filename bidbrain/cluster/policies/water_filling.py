@@ -111,6 +111,7 @@ class _Filling:
     def fill_levels(self) -> Answer:
         while (state := self._state.without_capped(self._cap)).rising.any():
             course = LevelCourse(self._sharing, state, self._cap)
+            # Up to the first cap the program's answer is exact; beyond it, levels follow by arithmetic.
             distance = float(course.times[0]) if len(course.times) else np.inf
             raised = self._raise_levels(state.level, course.step, distance)
             # The round ended before anybody's cap: a type ran out, and its prices tell who is stuck.
@@ -152,6 +153,7 @@ class _Filling:
     def _solve_round(self, level: Floats, step: Floats, limit: float, enough: float) -> RaisedFloors:
         unit = self._equal * self._kept
         floor, slope = unit * level, unit * step
+        # Most rounds reach their limit, so the search begins there.
         start = limit if np.isfinite(limit) else 0.0
         return raise_floors(
             self._problem,
@@ -170,6 +172,7 @@ class _Filling:
         prices = (
             np.abs(best.duals[raised.rows]) / raised.unit * program.classes.means(raised.slope)[raised.asks]
         )
+        # Relative to all prices: their unit depends on the problem's.
         tight[raised.asks] = prices > _PRICED * prices.sum()
         if self._problem.kinds.together is None:
             uses = program.uses

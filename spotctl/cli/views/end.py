@@ -45,6 +45,7 @@ def _summary_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("prices", f"{final['prices']}, {final['rules']} rules"),
         ("cost", _describe_cost(cost)),
         ("", event_text.NOMINAL),
+        # Rows appear only where they say something: most rules refund nothing.
         *_refund_rows(cost),
         *_baseline_rows(final),
         *_plan_rows(final),
@@ -101,10 +102,12 @@ def _baseline_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, way in final["baselines"].items()
         if way is not None
     ]
+    # Both ways are shown even without a saving: they tell what the work was worth.
     savings, reason = final["savings_fraction"], final["no_savings_reason"]
     if savings is None:
         return [*rows, ("saved", f"not known: {reason}")]
     cheaper = final["baseline"]["means"]
+    # In words: a negative share reads like a small saving.
     if savings < 0:
         return [*rows, ("not saved", f"{event_text.format_savings(savings)} than {cheaper}")]
     return [*rows, ("saved", f"{savings:.1%} against {cheaper}")]
@@ -175,6 +178,7 @@ def _describe_objective(final: Mapping[str, Any]) -> str:
             told if final["not_scored"] is None else f"{told}; saved model not scored: {final['not_scored']}"
         )
     value = f"{score['metric']} {score['value']:.6g}"
+    # NaN compares as neither better nor worse, and would pass for a result.
     if not math.isfinite(score["value"]):
         return f"{value}: training diverged, or the application computes its objective wrongly"
     if score["reference_name"] is None:

@@ -60,6 +60,7 @@ def expectation_fields(plan: JobPlan) -> dict[str, Any]:
 
 def explain_broken_promise(plan: JobPlan, promise: Promise) -> str:
     """Explains what cannot be promised, and names the least that can: typed in, it works."""
+    # Rounded up to whole minutes: what is named here must be accepted when typed in.
     told, least = [], math.ceil(promise.least_deadline_s / 60)
     if not promise.in_time:
         told.append(
@@ -125,6 +126,7 @@ def _describe_moves(plan: JobPlan) -> list[str]:
     luggage = plan.terms.recovery.luggage
     if luggage is None:
         return []
+    # Stated, as the expected cost leaves it out.
     if not luggage.size_bytes:
         return ["moves            to another region count as free, since checkpoint.size is not set"]
     carried_s = event_text.format_span(luggage.size_bytes / luggage.bytes_per_s)
@@ -174,6 +176,7 @@ def _describe_promise(promise: Promise | None) -> str:
 def _explain_late_finish(plan: JobPlan) -> str:
     """Explains a finish after a promised deadline: the expectation leaves out the safety net."""
     deadline = plan.terms.objective.deadline_s
+    # Only a promise that holds has a safety net to mention.
     if deadline is None or plan.promise is None or not plan.promise.in_time:
         return ""
     late = plan.ahead.expected_s > deadline

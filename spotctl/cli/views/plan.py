@@ -102,6 +102,7 @@ def _reliable_cells(plan: JobPlan) -> tuple[str, ...]:
 
 def _request_cells(plan: JobPlan, decision: Decision, market: Market) -> tuple[str, ...]:
     """Returns a request with the risk of an eviction in its first hour, and the cost of work it leads to."""
+    # Strategies without a search weigh nothing, so risk and cost stay unknown.
     chosen = next((weighed for weighed in decision.weighed if weighed.chosen), None)
     price = (
         plan.terms.market_option(market).on_demand
@@ -142,6 +143,7 @@ def _may_be_cheaper(terms: RunSpec) -> str:
 
 def _reliable_risk(at: ReliablePlacement) -> str:
     """Describes how often the model's machine is lost, and the cost of that."""
+    # Once in over a thousand hours: a figure would claim more than the history shows.
     if at.losses_per_hour < 0.001:
         often = "Hardly ever evicted; if it is"
     else:
@@ -200,6 +202,7 @@ def _rows_set_aside(recording: Recording) -> list[str]:
         return []
     lines = [f"{recording.rows_quarantined} of {recording.rows_read} price rows are not used:"]
     for finding in recording.findings:
+        # Other findings are about rows that are used all the same.
         if finding.kind.is_quarantining:
             example = f", first line {finding.examples[0].line}" if finding.examples else ""
             lines.append(f"  {finding.count} x {finding.kind}{example}")
@@ -229,6 +232,7 @@ def _describe_reproduction(plan: JobPlan) -> str:
 
 def start_told(plan: JobPlan) -> list[str]:
     """Returns the start that follows from the clock, and how to repeat it; empty if the user named it."""
+    # A named start is in the user's own command already.
     if not plan.start_follows_clock:
         return []
     terms = plan.terms

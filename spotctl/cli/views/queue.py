@@ -31,10 +31,12 @@ def too_fast(found: QueuePlan, settings: QueueSettings) -> list[str]:
     """Warns of jobs whose bills will be too high, since this computer is too slow for the prices' speed."""
     if settings.options.world is not WorldKind.LOCAL:
         return []
+    # A replay computes nothing, so it is never too slow.
     jobs = {name: times for name, times in found.slower.items() if times > job_size.SLOWER}
     if not jobs:
         return []
     speed, most = settings.options.speed, max(jobs.values())
+    # Rounded down, for the slowest job; no speed below 1 exists.
     remedy = f"use --speed {int(speed / most)}" if speed >= most else "--speed 1 comes closest"
     return [
         f"{', '.join(jobs)}: this computer is up to {most:,.3g} times too slow for --speed {speed:g},",
@@ -48,6 +50,7 @@ def draw_plan(found: QueuePlan, settings: QueueSettings) -> RenderableType:
     spec = settings.spec
     budget = "none" if spec.budget is None else event_text.format_money(spec.budget)
     head = Text(f"{spec.name}  prices: {found.prices}, {spec.policy.name}", style="bold")
+    # Most jobs share one uncertainty, so each distinct one is named once.
     sure = {f"{rate.error:.0%}" for of in found.rates.values() for rate in of.values()}
     about = [
         f"starts {format_instant(found.start)} in the prices' time{_describe_reproduction(found, settings)}",
