@@ -27,15 +27,15 @@ LOOPBACK = "127.0.0.2"
 def tell(said: Upward) -> None:
     match said:
         case JoinedTraining(machine):
-            print(f"{machine} takes part")
+            print(f"{machine} joined")
         case ObjectiveAt(clock, value) if clock % 10 == 0:
             print(f"clock {clock}: root mean square error {value:.5f}")
         case SafeToKill(machine):
-            print(f"{machine} is left, its node may go")
+            print(f"{machine} holds nothing any more, its node may go")
         case RolledBack(to, 0):
-            print(f"what was lost is restored as of clock {to}: nothing is computed again")
+            print(f"restored from backups as of clock {to}: nothing is repeated")
         case RolledBack(to, redone):
-            print(f"back to clock {to}; clocks computed again: {redone}")
+            print(f"rolled back to clock {to}; clocks repeated: {redone}")
 
 
 def main(folder: Path) -> None:

@@ -243,7 +243,7 @@ def check_the_lease(job: Product, lapsed_at: float, lived: dict[str, float]) -> 
     instances = job.run.fold_state().instances
     for name, ended in lived.items():
         assert (instances[name].ended_at, instances[name].end) == (int(ended), EndReason.FAILED)
-    assert "ended themselves" in job.command("logs", "scenario").stdout
+    assert "with their lease" in job.command("logs", "scenario").stdout
 
 
 def test_while_spotctl_is_stopped_a_program_is_too(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def describe_death(told: str, job: str) -> str:
 
 def _describe_acquire(_: State, entry: e.Acquire) -> str:
     terms = "on-demand" if entry.bid is None else f"bid {format_price(entry.bid)}"
-    return f"asked for {format_machines(entry.count, entry.market)}, {terms} ({entry.allocation})"
+    return f"requested: {format_machines(entry.count, entry.market)}, {terms} ({entry.allocation})"
 
 
 def _describe_grant(state: State, entry: e.Granted) -> str:
@@ -111,14 +111,13 @@ def _describe_refusal(state: State, entry: e.Refused) -> str:
 
 
 def _describe_running(state: State, entry: e.InstancesRunning) -> str:
-    return f"running: {_format_instances(state, entry.instances)}; the bill starts"
+    return f"running: {_format_instances(state, entry.instances)}; billing starts"
 
 
 def _describe_warning(state: State, entry: e.EvictionWarned) -> str:
     allocation, _ = _allocation_of(state, entry.instances[0])
-    told = (
-        f"warned: {_format_instances(state, entry.instances)} will be taken at {format_moment(entry.ends_at)}"
-    )
+    machines, ends = _format_instances(state, entry.instances), format_moment(entry.ends_at)
+    told = f"warned: {machines} will be evicted at {ends}"
     now = state.history.price(allocation.market, entry.at)
     # Where capacity decides, the price explains nothing.
     if now is None or allocation.bid is None:
@@ -127,7 +126,7 @@ def _describe_warning(state: State, entry: e.EvictionWarned) -> str:
 
 
 def _describe_noticed_eviction(state: State, entry: e.EvictionNoticed) -> str:
-    return f"eviction: {_format_instances(state, [entry.instance])} itself hears that it is taken"
+    return f"warned: {_format_instances(state, [entry.instance])} by a notice on the machine itself"
 
 
 def _describe_join(state: State, entry: e.MachineJoined) -> str | None:
@@ -135,7 +134,7 @@ def _describe_join(state: State, entry: e.MachineJoined) -> str | None:
     # Told once, with the last machine of the allocation.
     if any(member.is_staying and not member.joined for member in members):
         return None
-    return f"training: {_format_allocation(allocation)} takes part"
+    return f"joined: {_format_allocation(allocation)}"
 
 
 def _describe_safety(state: State, entry: e.SafeToKill) -> str | None:
@@ -143,11 +142,11 @@ def _describe_safety(state: State, entry: e.SafeToKill) -> str | None:
     # Likewise: one line when the whole allocation is safe.
     if any(member.is_live and not member.safe for member in members):
         return None
-    return f"safe: nothing would be lost with {_format_allocation(allocation)} now"
+    return f"safe: {_format_allocation(allocation)} may end without loss of work"
 
 
 def _describe_giving_up(state: State, entry: e.MachineGivenUp) -> str:
-    return f"given up: {_format_instances(state, [entry.instance])} hangs, or cannot run the job"
+    return f"given up: {_format_instances(state, [entry.instance])} hangs or cannot run the job"
 
 
 def _describe_silence(state: State, entry: e.ControllerSilent) -> str:
@@ -157,19 +156,19 @@ def _describe_silence(state: State, entry: e.ControllerSilent) -> str:
 
 
 def _describe_end_of_machines(state: State, entry: e.InstancesEnded) -> str:
-    told = f"gone: {_format_instances(state, entry.instances)}, {entry.end}"
+    told = f"ended: {_format_instances(state, entry.instances)}, {entry.end}"
     ended = set(entry.instances)
     # The bill is the one source of refunds, so that this line and the report agree.
     back = sum(bill.refunded for bill in instance_bills(state) if bill.instance.name in ended)
     if not back:
         return told
-    return f"{told}; their last hour is free: {format_money(MicroUsd(back))} comes back"
+    return f"{told}; {format_money(MicroUsd(back))} refunded for the last hour"
 
 
 def _describe_release(state: State, entry: e.Release) -> str | None:
     leaving = [state.instances[name] for name in entry.instances]
     if all(member.ends_at is not None and member.warned_at is None for member in leaving):
-        return None  # the decision told that they are not kept, and their end will be told
+        return None  # the decision said that they are not kept, and their end follows
     return f"released: {_format_instances(state, entry.instances)}: {entry.why}"
 
 
@@ -203,21 +202,18 @@ def _describe_program_start(state: State, entry: e.ProgramBegan) -> str | None:
     # The first start is no news: its machine has just joined.
     if state.programs.program_starts < 2:
         return None
-    again = (
-        f"{format_span(state.programs.seconds_redone)} of its time so far is done again"
-        if state.programs.seconds_redone
-        else ""
-    )
+    lost = state.programs.seconds_redone
     where = f"after {progress_unit(state.terms)} {entry.clock}" if entry.clock else "from nothing"
-    return f"the program begins again, {where}" + (f": {again}" if again else "")
+    again = f"; so far it repeats {format_span(lost)} of work" if lost else ""
+    return f"the program restarts {where}{again}"
 
 
 def _describe_rollback(state: State, entry: e.RolledBack) -> str:
     name = progress_unit(state.terms)
     if not entry.redone:
-        return f"what was lost is restored as of {name} {entry.to}: no completed {name} is computed again"
+        return f"restored from backups as of {name} {entry.to}: no completed {name} is repeated"
     again = f"{name} is" if entry.redone == 1 else f"{name}s are"
-    return f"rolled back to {name} {entry.to}: {entry.redone} {again} computed again"
+    return f"rolled back to {name} {entry.to}: {entry.redone} {again} repeated"
 
 
 def _describe_transfer(state: State, entry: e.CheckpointFetched) -> str | None:
@@ -225,7 +221,7 @@ def _describe_transfer(state: State, entry: e.CheckpointFetched) -> str | None:
     if last is None or (last.at, last.instance) != (state.now, entry.instance):
         return None  # within a region it costs nothing
     return (
-        f"carried: {format_size(entry.size_bytes)} of {progress_unit(state.terms)} {entry.clock} from "
+        f"moved: {format_size(entry.size_bytes)} of {progress_unit(state.terms)} {entry.clock} from "
         f"{last.here.cloud} "
         f"{last.here.region} to {last.there.cloud} {last.there.region}, egress {format_money(last.owed)}"
     )
@@ -241,8 +237,8 @@ def _describe_failed_checkpoint(state: State, entry: e.CheckpointFailed) -> str:
 
 def _describe_resumption(state: State, entry: e.TrainingResumed) -> str:
     if state.recovery.restarts:
-        where = f", from {entry.folder}" if entry.folder else ", as no checkpoint was written yet"
-        return f"begun again after {progress_unit(state.terms)} {entry.clock}{where}"
+        where = f", from {entry.folder}" if entry.folder else ", without a checkpoint"
+        return f"restarted after {progress_unit(state.terms)} {entry.clock}{where}"
     return f"resumed after {progress_unit(state.terms)} {entry.clock}, from {entry.folder}"
 
 
@@ -259,20 +255,20 @@ def _describe_failure(_: State, entry: e.TrainingFailed) -> str:
 
 def _describe_restart(_: State, entry: e.TellRestart) -> str:
     kept = {
-        True: "; its deadline can still be kept",
-        False: "; ITS DEADLINE CAN NOT BE KEPT FOR SURE ANY MORE",
+        True: "; the deadline is still certain",
+        False: "; THE DEADLINE IS NO LONGER CERTAIN",
     }
     told = "" if entry.in_time is None else kept[entry.in_time]
-    return f"the last reliable machine is lost: training begins again from its newest checkpoint{told}"
+    return f"the last reliable machine is lost: training restarts from its newest checkpoint{told}"
 
 
 def _describe_stop(state: State, _: e.TellStop) -> str:
-    return f"stopping: the {state.terms.engine.artifact} is being saved"
+    return f"stopping: saving the {state.terms.engine.artifact}"
 
 
 def _describe_stop_given_up(state: State, _: e.StopGivenUp) -> str:
     minutes = round(state.terms.end_within_s / 60)
-    return f"training should have ended {minutes} minutes ago: it is not waited for any longer"
+    return f"training did not end within {minutes} minutes: the run ends without it"
 
 
 # ---- decisions, requests, time ------------------------------------------------------------------
@@ -281,7 +277,7 @@ def _describe_stop_given_up(state: State, _: e.StopGivenUp) -> str:
 def _describe_decision(state: State, entry: e.Decided) -> str | None:
     decision = entry.decision
     if decision.action not in (Action.RENEW, Action.TERMINATE) or decision.holding is None:
-        return None  # an acquisition is told as the request that follows; holding is no news
+        return None  # an acquisition shows as the request that follows; holding is no news
     allocation = state.allocations[decision.holding]
     renewed = decision.action is Action.RENEW
     if renewed and state.terms.rules_of(allocation.market).quantum_s < HOUR_S:
@@ -294,17 +290,15 @@ def _describe_downtime(_: State, entry: e.ControllerDown) -> str:
     away = f"spotctl was away for {format_span(entry.until - entry.at)} of the prices' time"
     away += f", from {format_moment(entry.at)} to {format_moment(entry.until)}"
     if entry.lapsed_at is None:
-        return f"{away}; its machines are billed meanwhile"
-    return (
-        f"{away}; its machines ended themselves at {format_moment(entry.lapsed_at)}, when their lease ran out"
-    )
+        return f"{away}; its machines were billed meanwhile"
+    return f"{away}; its machines ended at {format_moment(entry.lapsed_at)} with their lease"
 
 
 def _describe_request(_: State, entry: e.Asked) -> str:
     return (
-        "asked to end gracefully"
+        "user request: end gracefully"
         if entry.ask is e.UserRequest.CANCEL
-        else "asked to take the machines away now"
+        else "user request: release all machines now"
     )
 
 
@@ -312,16 +306,13 @@ def _describe_lease(_: State, entry: e.Leased) -> str:
     if entry.lease is None:
         return "no lease: its spot machines go to another job"
     kinds = " or ".join(sorted({market.instance_type for market in entry.lease.markets}))
-    return (
-        f"leased: up to {entry.lease.count} x {kinds}, not taken back before "
-        f"{format_moment(entry.lease.until)}"
-    )
+    return f"leased: up to {entry.lease.count} x {kinds}, at least until {format_moment(entry.lease.until)}"
 
 
 def _describe_stall(_: State, entry: e.Stalled) -> str | None:
     if entry.done:
         return None
-    return f"too slow for this speed: gave up waiting for {entry.effect} after {entry.real_s:.1f} s"
+    return f"this computer is too slow for the speed: {entry.effect} took over {entry.real_s:.1f} s"
 
 
 def _describe_close(_: State, entry: e.Close) -> str:

@@ -39,7 +39,7 @@ def test_a_log_tells_the_story_on_stderr_and_the_bill_on_stdout() -> None:
     assert result.exit_code == 0
     story = result.stderr.splitlines()
     assert "prices from bundled market (generated)" in story[0]
-    assert any(" asked for " in line for line in story)
+    assert any(" requested: " in line for line in story)
     assert story[-1].endswith("the work is done")
     for part in (
         *("cost", "as fast, on demand", "cheapest on demand", "saved", "planned"),
@@ -80,7 +80,7 @@ def test_logs_tell_what_happened_and_what_machines_wrote(launched: Launched) -> 
     (run.machines_folder / "s1-0").mkdir(parents=True)
     (run.machines_folder / "s1-0" / "agent.log").write_text("up\n")
     lines = spotctl("logs", "nightly", "--follow", home=launched.home).stdout.splitlines()
-    assert lines[0].endswith("asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)")
+    assert lines[0].endswith("requested: 1 x m4.xlarge in us-east-1a, on-demand (r1)")
     assert lines[-2:] == [f"{launched.final['ended']} the work is done", "s1-0/agent: up"]
 
 

@@ -16,22 +16,22 @@ from spotctl.control import entries as e
 from tests.spotctl.cli.story import at, entries, state_after, told
 
 STORY = """\
-14:00 asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)
+14:00 requested: 1 x m4.xlarge in us-east-1a, on-demand (r1)
 14:00 granted: 1 x m4.xlarge in us-east-1a (r1); booting
-14:01 running: 1 x m4.xlarge in us-east-1a (r1); the bill starts
-14:02 training: 1 x m4.xlarge in us-east-1a (r1) takes part
-14:02 asked for 4 x c4.xlarge in us-east-1b, bid 0.052 (s1)
+14:01 running: 1 x m4.xlarge in us-east-1a (r1); billing starts
+14:02 joined: 1 x m4.xlarge in us-east-1a (r1)
+14:02 requested: 4 x c4.xlarge in us-east-1b, bid 0.052 (s1)
 14:02 granted: 4 x c4.xlarge in us-east-1b (s1); booting
-14:03 running: 4 x c4.xlarge in us-east-1b (s1); the bill starts
-14:04 training: 4 x c4.xlarge in us-east-1b (s1) takes part
+14:03 running: 4 x c4.xlarge in us-east-1b (s1); billing starts
+14:04 joined: 4 x c4.xlarge in us-east-1b (s1)
 14:04 stage 2: parameters live on spot machines, backed up on reliable ones; everybody computes
-14:32 warned: 4 x c4.xlarge in us-east-1b (s1) will be taken at 14:34 (price 0.31 > bid 0.052)
-14:34 gone: 4 x c4.xlarge in us-east-1b (s1), evicted; their last hour is free: $0.2000 comes back
-14:34 rolled back to clock 11: 1 clock is computed again
+14:32 warned: 4 x c4.xlarge in us-east-1b (s1) will be evicted at 14:34 (price 0.31 > bid 0.052)
+14:34 ended: 4 x c4.xlarge in us-east-1b (s1), evicted; $0.2000 refunded for the last hour
+14:34 rolled back to clock 11: 1 clock is repeated
 14:35 stage 1: parameters live on reliable machines; everybody computes
 14:51 trained: 40 clocks done, model in /models/movies
 14:51 released: 1 x m4.xlarge in us-east-1a (r1): the job is over
-14:52 gone: 1 x m4.xlarge in us-east-1a (r1), released
+14:52 ended: 1 x m4.xlarge in us-east-1a (r1), released
 14:52 the work is done"""
 
 
@@ -54,24 +54,24 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
     [
         (
             e.ControllerDown(at(1), at(9)),
-            "spotctl was away for 0:08:00 of the prices' time, from 14:01 to 14:09; its machines are "
+            "spotctl was away for 0:08:00 of the prices' time, from 14:01 to 14:09; its machines were "
             "billed meanwhile",
         ),
         (
             e.ControllerDown(at(1), at(120), lapsed_at=at(61)),
             "spotctl was away for 1:59:00 of the prices' time, from 14:01 to 16:00; its machines ended "
-            "themselves at 15:01, when their lease ran out",
+            "at 15:01 with their lease",
         ),
-        (e.Asked(at(1), e.UserRequest.CANCEL), "asked to end gracefully"),
-        (e.Asked(at(1), e.UserRequest.DOWN), "asked to take the machines away now"),
+        (e.Asked(at(1), e.UserRequest.CANCEL), "user request: end gracefully"),
+        (e.Asked(at(1), e.UserRequest.DOWN), "user request: release all machines now"),
         (e.Stalled(at(1), "s1-0 joins", 2.04, done=True), None),
         (
             e.Stalled(at(1), "s1-0 joins", 2.04, done=False),
-            "too slow for this speed: gave up waiting for s1-0 joins after 2.0 s",
+            "this computer is too slow for the speed: s1-0 joins took over 2.0 s",
         ),
         (
             e.MachineGivenUp(at(5), "s1-2"),
-            "given up: 1 x c4.xlarge in us-east-1b (s1) hangs, or cannot run the job",
+            "given up: 1 x c4.xlarge in us-east-1b (s1) hangs or cannot run the job",
         ),
         (
             e.ControllerSilent(at(5), "r1-0"),
@@ -81,9 +81,9 @@ def test_news_of_the_rest_of_an_allocation_are_told_with_the_last_of_it() -> Non
         (e.WakeAt(at(1), at(2)), None),
         (
             e.RolledBack(at(1), 12, 0),
-            "what was lost is restored as of clock 12: no completed clock is computed again",
+            "restored from backups as of clock 12: no completed clock is repeated",
         ),
-        (e.RolledBack(at(1), 9, 3), "rolled back to clock 9: 3 clocks are computed again"),
+        (e.RolledBack(at(1), 9, 3), "rolled back to clock 9: 3 clocks are repeated"),
     ],
 )
 def test_what_is_rarer(entry: e.Entry, said: str | None) -> None:

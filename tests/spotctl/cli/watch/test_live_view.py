@@ -112,7 +112,7 @@ def test_a_job_that_does_not_end_by_clocks_can_be_drawn(stop: StopCondition) -> 
 @pytest.mark.parametrize("minutes", [0, 2, 20, 33, 52])
 def test_it_fits_eighty_columns(minutes: float) -> None:
     happened = (
-        (at(1), "warned: 4 x c4.xlarge in us-east-1b (s1) will be taken at 14:34 (price 0.31 > bid 0.052)"),
+        (at(1), "warned: 4 x c4.xlarge in us-east-1b (s1) will be evicted at 14:34 (price 0.31 > bid 0.052)"),
     )
     lines = drawn(view(minutes, happened), width=80)
     assert max(map(len, lines)) <= 80

@@ -20,7 +20,7 @@ def test_a_log_has_a_line_for_what_is_worth_telling_and_goes_to_stderr(
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert shown.out == ""
-    assert lines[0] == "2016-06-05T14:00:00Z asked for 1 x m4.xlarge in us-east-1a, on-demand (r1)"
+    assert lines[0] == "2016-06-05T14:00:00Z requested: 1 x m4.xlarge in us-east-1a, on-demand (r1)"
     assert "2016-06-05T14:20:00Z clock 12 of 40" in lines
     assert "2016-06-05T14:50:00Z clock 40 of 40, objective 0.9134 after clock 12" in lines
     assert lines[-1] == "2016-06-05T14:52:00Z the work is done"
