@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has hypothesis draw the same examples in every default run, and new ones in a campaign.
+    """Has hypothesis draw the same 60 examples in every default run, and 100 new ones in a campaign.
 
     Restores signals that the parent ignores (in the background, under nohup), as tests inherit them.
     """
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, heard)
-    settings.register_profile("sample", usual, derandomize=True, database=None)
+    settings.register_profile("sample", usual, derandomize=True, database=None, max_examples=60)
     settings.register_profile("campaign", usual, derandomize=False)
     settings.load_profile("campaign" if config.getoption("--campaign") else "sample")
 
