@@ -5,6 +5,7 @@ although their answer never arrives. ``PollingProvider`` makes a ``Provider`` of
 
 - It repeats an order until it is answered. The order's token makes the cloud do it once.
 - It shows instances once the loop has taken the answer to their order, so every fact finds its allocation.
+  A restarted run passes the answers that its ledger holds.
 - It repeats a release until the cloud has taken it.
 - What has ended stays ended, though a lagging list may show it running again.
 
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from pricing_data.model.units import Instant
@@ -62,12 +64,21 @@ class PollingProvider:
     over.
     """
 
-    def __init__(self, cloud: CloudAdapter, *, least_s: float = LEAST_S, most_s: float = MOST_S) -> None:
+    def __init__(
+        self,
+        cloud: CloudAdapter,
+        *,
+        granted: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        least_s: float = LEAST_S,
+        most_s: float = MOST_S,
+    ) -> None:
+        """``granted``: the instances of each order, by token, that the run's ledger has as granted."""
         self._cloud = cloud
         self._least_s, self._most_s = least_s, most_s
         # Only the loop's thread touches these four.
         self._asked: set[str] = set()
-        self._granted: dict[str, OrderAnswer] = {}
+        # Nobody places these orders again after a restart, so without them their machines stay unseen.
+        self._granted = {token: OrderAnswer(token, names) for token, names in granted.items()}
         self._reports: tuple[Report, ...] = ()
         self._notices: tuple[Notice, ...] = ()
         # Threads hand these over; the lock is held for moments alone, never while the cloud is called.

@@ -28,6 +28,7 @@ from tests.spotctl.build import MARKETS, START, Silent, capacity_between, script
 SPEED = 300.0
 """Nominal seconds in a real one: while the cloud answers, markets move on by minutes."""
 ORDER = Order("s1", MARKETS[0], 2, UsdPerHour(0.05), cores=4)
+TAKEN_AFTER_600_S = capacity_between([(START + 600, START + 900)])
 T = TypeVar("T")
 
 
@@ -211,3 +212,30 @@ def test_what_has_ended_stays_ended() -> None:
             time.sleep(0.001)
     finally:
         provider.close()
+
+
+@pytest.mark.process
+def test_machines_that_were_granted_before_a_restart_are_listed_and_warned_of() -> None:
+    """The ledger holds their grant, so nobody places that order again."""
+    now = START
+    market = SimulatedProvider(scripted_trace((0, 600, 1.5)), AWS, 0, lambda: now, TAKEN_AFTER_600_S)
+    cloud = SlowCloud(market)
+    first = PollingProvider(cloud)
+    try:
+        names = _answer_of(first).instances
+    finally:
+        first.close()
+    now = Instant(START + 610)
+    resumed = PollingProvider(cloud, granted={ORDER.token: names})
+    try:
+        until = time.monotonic() + 10
+        while not resumed.describe():
+            assert time.monotonic() < until, "the resumed run never sees its machines"
+            time.sleep(0.005)
+        assert tuple(report.instance for report in resumed.describe()) == names
+        assert tuple(notice.instance for notice in resumed.notices()) == names
+        assert resumed.answers() == (), "what is on record is not reported again"
+        assert _answer_of(resumed).instances == names
+        assert cloud.requests == [ORDER.token], "the order itself reached the cloud once"
+    finally:
+        resumed.close()
