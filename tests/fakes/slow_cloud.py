@@ -13,7 +13,7 @@ from spotctl.providers.simulated import SimulatedProvider
 
 
 class SlowCloud:
-    """Implements ``spotctl.providers.polling.Cloud`` over a simulated market.
+    """Implements ``spotctl.providers.polling.CloudAdapter`` over a simulated market.
 
     Every call takes ``delay_s`` real seconds. Of requests and releases, every ``loses``-th is done and its
     answer lost. Lists show what was so ``lag_s`` real seconds ago.
