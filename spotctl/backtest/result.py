@@ -34,8 +34,7 @@ _ORACLE_STARTS: Final = 200
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyResult:
     """Holds one strategy's results, alone or kept within the deadline. Values unknown without a finished job
-    are
-    None; jobs cut off by the end of the prices count only in ``unfinished`` and ``deadline_misses``."""
+    are None; jobs cut off by the end of the prices count only in ``unfinished`` and ``deadline_misses``."""
 
     name: str
     kept: bool

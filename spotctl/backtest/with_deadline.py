@@ -1,8 +1,8 @@
 """Runs strategies kept within a job's deadline as they run live: on the control core, in virtual time.
 
-Keeping a deadline rests on what a job has learned of its market, which the batches of
-``bidbrain.backtest`` do not carry along. So these jobs run one by one, by the very code that runs a
-live job, from fewer starts than the batches, and are settled by the ledger's accounting.
+Keeping a deadline rests on what a job has learned of its market, which the batches of ``bidbrain.backtest``
+do not carry along. So these jobs run one by one, by the very code that runs a live job, from fewer starts
+than the batches, and are settled by the ledger's accounting.
 """
 
 from __future__ import annotations

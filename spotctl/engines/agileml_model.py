@@ -1,8 +1,8 @@
 """Simulates an elastic training by arithmetic: clocks complete as fast as the footprint says.
 
-Used where progress is modelled: in ``replay`` always, in ``local`` when the job says so. All moments
-follow from the commands it gets and their nominal times, never from when it is asked, so two
-worlds that give it the same commands get the same facts.
+Used where progress is modelled: in ``replay`` always, in ``local`` when the job says so. All moments follow
+from the commands it gets and their nominal times, never from when it is asked, so two worlds that give it the
+same commands get the same facts.
 
 The model: joined machines work at nu per core (times the job's own speed on their type, where its spec has
 one), together at the efficiency that phi says; reliable machines do not work in stage 3; a machine starts

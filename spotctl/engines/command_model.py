@@ -2,11 +2,10 @@
 
 All moments follow from the commands it gets and their nominal times, as in ``agileml_model.py``.
 
-The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those
-that stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it
-took over. With the first step that ends ``interval_s`` after that, or after the last checkpoint, a checkpoint
-of the steps done is in the store: the time that it starts or is away does not count. A warned machine stops
-at
+The model: a machine is ready sigma seconds after it was told to join; the one that joined first of those that
+stay runs the program, at nu per core less the share that checkpoints take, from ``restart_s`` after it took
+over. With the first step that ends ``interval_s`` after that, or after the last checkpoint, a checkpoint of
+the steps done is in the store: the time that it starts or is away does not count. A warned machine stops at
 once; it is safe to kill ``DRAIN_S`` later. Where the program checkpoints on a warning no step is lost, else
 what came after the newest checkpoint is done again, as after a loss (all of it if the program keeps nothing).
 A machine in another region has to fetch the checkpoint first, over the job's link.

@@ -5,8 +5,8 @@
     promise    deadline and budget                         (``cli.commands.launch_flow``, and for queues
                                                            ``spotctl.queue.allocation.admission``)
 
-Starts, writes and decides nothing. What only a whole pass over the input shows (a bad value in
-its millionth row) shows when the input is cut; a launch that is refused then leaves nothing behind either.
+Starts, writes and decides nothing. What only a whole pass over the input shows (a bad value in its millionth
+row) shows when the input is cut; a launch that is refused then leaves nothing behind either.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def check_job(settings: Settings, terms: RunSpec) -> InputSize | None:
     measure.
 
     In any world it checks the job itself. Where this computer runs the job it also checks secrets, memory,
-    and
-    that results and checkpoints can be written.
+    and that results and checkpoints can be written.
     """
     return JOB_CHECKS[settings.spec.engine.kind](settings, terms)
 

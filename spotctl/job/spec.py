@@ -165,8 +165,7 @@ class ModelCheckpoints:
 
     ``store``: a folder or a URL, below which every job has a folder of its own. ``clocks``: between two
     checkpoints; or ``seconds``, nominal; the other is 0. ``resume``: begin with the newest that an unfinished
-    run
-    left.
+    run left.
     """
 
     store: str
@@ -182,9 +181,9 @@ class CommandCheckpoints:
     ``store``: a folder or a URL, below which every run has a folder of its own; None: the run's record.
     ``every``: how often the program writes one, as far as decisions and replays know: after so much running
     time, on each machine anew, at the end of a step. ``restart``: from the start of the program on another
-    machine to its first new step. ``on_warning``: whether it writes one
-    when it gets SIGTERM, so that a timely warning costs no work. ``size_bytes``, ``link_mbit_s``: how large
-    one is, as far as is known beforehand, and how fast it moves to another region.
+    machine to its first new step. ``on_warning``: whether it writes one when it gets SIGTERM, so that a
+    timely warning costs no work. ``size_bytes``, ``link_mbit_s``: how large one is, as far as is known
+    beforehand, and how fast it moves to another region.
     """
 
     store: str | None = None

@@ -1,8 +1,8 @@
 """Chooses which feeds a fetch asks, and for what.
 
-Feeds are made here and nowhere else; their SDKs are loaded at the first request. Addresses
-come from the environment where they are not the clouds' own: AWS_ENDPOINT_URL is boto3's, the others are
-ours, and name private endpoints, proxies, or mirrors of what is published for everybody.
+Feeds are made here and nowhere else; their SDKs are loaded at the first request. Addresses come from the
+environment where they are not the clouds' own: AWS_ENDPOINT_URL is boto3's, the others are ours, and name
+private endpoints, proxies, or mirrors of what is published for everybody.
 """
 
 from __future__ import annotations

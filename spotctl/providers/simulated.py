@@ -1,8 +1,8 @@
 """Simulates a provider from a price trace: it grants, warns and evicts as the trace says.
 
-It knows the whole trace, as the market does; a caller learns only what has happened by the
-time of the call. Under rules without a bid nothing is ever evicted by price; where it knows when a
-market had capacity, it refuses and evicts by that.
+It knows the whole trace, as the market does; a caller learns only what has happened by the time of the call.
+Under rules without a bid nothing is ever evicted by price; where it knows when a market had capacity, it
+refuses and evicts by that.
 """
 
 from __future__ import annotations

@@ -92,9 +92,8 @@ def find_baselines(
 ) -> Baselines | None:
     """Returns both baselines for ``core_seconds`` of work that takes ``took_s`` from the start of the job.
 
-    ``speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so
-    that billing steps are paid to their end; parts of a job pay for parts of steps. None where nothing would
-    be
+    ``speeds``: work per second of one machine, by type. ``whole``: whether that is all of the job, so that
+    billing steps are paid to their end; parts of a job pay for parts of steps. None where nothing would be
     done.
     """
     types = _machine_types(terms, speeds, whole=whole)

@@ -28,8 +28,7 @@ class Setbacks:
 
     ``life_s``: expected between evictions; ``setup_s``: from a request to the first new step on a machine.
     ``anew_s``, ``anew_cost``, ``evictions``: expected for a program that keeps nothing; None where the amount
-    of
-    work is unknown. ``keeps``: whether it writes checkpoints; None: its file does not say.
+    of work is unknown. ``keeps``: whether it writes checkpoints; None: its file does not say.
     """
 
     life_s: Seconds

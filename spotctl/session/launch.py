@@ -123,9 +123,8 @@ def end_run(run: Run, ask: e.UserRequest, observer: LaunchObserver) -> FinishedR
     """Cancels a run or takes it down: in the process that runs it, or in this one where there is none.
 
     Returns None where another process was asked: ``follow_run`` shows when it is done. Raises NothingToDo
-    where the
-    run had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that no process works
-    with.
+    where the run had ended before. Whatever else it raises, after ``Ask.DOWN`` no machine is left that no
+    process works with.
     """
     try:
         return _end_run(run, ask, observer)

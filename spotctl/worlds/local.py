@@ -177,8 +177,7 @@ def end_dead_machines(
     """Ends dead machines when they were last seen, unless the provider took them before now.
 
     Machines in ``recorded`` reported their own end: if that was before they would have been taken, they were
-    not
-    taken. Machines in ``released`` were being let go; others died by themselves.
+    not taken. Machines in ``released`` were being let go; others died by themselves.
     """
     for report in market.describe():
         name, taken_at = report.instance, report.ended_at

@@ -57,8 +57,7 @@ class TraceWorld:
         """Goes on where a ledger ends: ``state`` is the fold of its ``entries``.
 
         A process that died before the first prices were on record left a ledger that could not settle bills:
-        these
-        prices are given now.
+        these prices are given now.
         """
         # The opening prices are those of a new run; a resumed one adds only what its ledger lacks.
         self._ready.clear()

@@ -1,8 +1,8 @@
 """Reads plain values of options without pydantic, whose import takes longer than most verbs.
 
 Typer reads every value, defaults too, through an adapter of pydantic's. This module reads a text, a number, a
-path, a flag or a choice that does not need it. All other values, mistakes included, go on to
-Typer's own adapter, so that messages are Typer's.
+path, a flag or a choice that does not need it. All other values, mistakes included, go on to Typer's own
+adapter, so that messages are Typer's.
 """
 
 from __future__ import annotations

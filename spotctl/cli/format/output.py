@@ -98,8 +98,7 @@ def _write_line(line: str, stream: TextIO | None) -> str | None:
     """Writes ``line``; returns why that failed, after which ``stream`` leads nowhere, or None.
 
     A file is written past the stream's own buffer: a thread that waits for a reader would keep that locked,
-    and
-    the program could not end.
+    and the program could not end.
     """
     if stream is None:  # Python's value where the program began with the stream closed
         return None

@@ -53,8 +53,7 @@ class _LineObserver(LineWriter):
     """Writes lines of a run that may have a terminal.
 
     ``front``: the process in front of it there. ``detaches``: the run goes on without a terminal as soon as
-    it
-    has machines; then all output goes to its log.
+    it has machines; then all output goes to its log.
     """
 
     def __init__(self, front: Front | None = None, *, detaches: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Groups machines into pools, and counts each job's machines in them, as quotas do. Pure.
 
-A quota covers an instance type wherever it is, or in one zone. Markets that one quota counts are one
-pool; a type without a quota is a pool too, without a limit. A machine counts from its request
-until it has ended, on demand or spot, reliable or not.
+A quota covers an instance type wherever it is, or in one zone. Markets that one quota counts are one pool; a
+type without a quota is a pool too, without a limit. A machine counts from its request until it has ended, on
+demand or spot, reliable or not.
 """
 
 from __future__ import annotations

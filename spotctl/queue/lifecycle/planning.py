@@ -58,8 +58,8 @@ class QueuePlan:
 def plan_queue(settings: QueueSettings) -> QueuePlan:
     """Plans a queue that starts now, in the trace's time, with the requests since its last run.
 
-    Writes and starts nothing. Raises UsageError where requests do not go together, and
-    DeadlineInfeasible where the policy cannot keep to its budget.
+    Writes and starts nothing. Raises UsageError where requests do not go together, and DeadlineInfeasible
+    where the policy cannot keep to its budget.
     """
     folder = QueueFolder(settings.spec.name, root_of(settings.options.world))
     asked, _ = requested_jobs(settings, folder)
