@@ -26,7 +26,7 @@ from spotctl.providers.base import InstanceStatus, Order, Report
 from spotctl.providers.simulated import SimulatedProvider
 from spotctl.records.run import Run, RunStore
 from spotctl.session.open import create_run
-from spotctl.timesource import VirtualTime
+from spotctl.timesource import PacedTime
 from spotctl.worlds.local import Absence, end_dead_machines, last_seen
 from tests.spotctl.build import MARKETS, START, scripted_trace
 from tests.spotctl.cli.story import at, state_after
@@ -147,7 +147,7 @@ def test_a_world_that_cannot_be_built_leaves_no_clock_driven(tmp_path: Path) -> 
     begun = create_run(RunStore(tmp_path / "runs"), settings, resolved, Unwatched())
     begun.prepare()
     (begun.run.training_folder / "sockets").unlink()
-    source = VirtualTime(resolved.terms.start)
+    source = PacedTime(resolved.terms.start, SPEED)
     down = e.ControllerDown(source.now, source.now)
     with pytest.raises(FileNotFoundError):
         begun.build_resumed_world(tuple, source, down)
@@ -155,3 +155,6 @@ def test_a_world_that_cannot_be_built_leaves_no_clock_driven(tmp_path: Path) -> 
     clock = NominalClock.open_clock(begun.run.training_folder)
     assert clock is not None
     assert not clock.check_driver()
+    released = clock.undriven_at(0.0)
+    source.advance(Instant(source.now + 600), lambda _: False, tuple)
+    assert clock.undriven_at(0.0) == released, "time moves on for the other jobs only"
