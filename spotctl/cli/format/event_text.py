@@ -237,8 +237,9 @@ def _describe_failed_checkpoint(state: State, entry: e.CheckpointFailed) -> str:
 
 def _describe_resumption(state: State, entry: e.TrainingResumed) -> str:
     if state.recovery.restarts:
-        where = f", from {entry.folder}" if entry.folder else ", without a checkpoint"
-        return f"restarted after {progress_unit(state.terms)} {entry.clock}{where}"
+        if not entry.folder:
+            return "restarted from the beginning, as no checkpoint was written before"
+        return f"restarted after {progress_unit(state.terms)} {entry.clock}, from {entry.folder}"
     return f"resumed after {progress_unit(state.terms)} {entry.clock}, from {entry.folder}"
 
 
@@ -255,8 +256,8 @@ def _describe_failure(_: State, entry: e.TrainingFailed) -> str:
 
 def _describe_restart(_: State, entry: e.TellRestart) -> str:
     kept = {
-        True: "; the deadline is still certain",
-        False: "; THE DEADLINE IS NO LONGER CERTAIN",
+        True: "; the deadline can still be kept",
+        False: "; THE DEADLINE CAN NO LONGER BE GUARANTEED",
     }
     told = "" if entry.in_time is None else kept[entry.in_time]
     return f"the last reliable machine is lost: training restarts from its newest checkpoint{told}"

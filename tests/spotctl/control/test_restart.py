@@ -117,7 +117,7 @@ def test_before_its_first_checkpoint_it_begins_with_nothing() -> None:
     state = core.state
     assert (state.training.clock, state.training.clocks_redone, state.recovery.checkpoint) == (0, 2, None)
     assert describe_entry(state, e.TrainingResumed(state.now, 0, "")) == (
-        "begun again after clock 0, as no checkpoint was written yet"
+        "restarted from the beginning, as no checkpoint was written before"
     )
 
 
