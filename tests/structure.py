@@ -11,6 +11,7 @@ import ast
 import io
 import random
 import re
+import signal
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -223,6 +224,7 @@ def draw_names(modules: list[Module], count: int, seed: int) -> list[str]:
 
 def main() -> None:
     """Prints the counts, or what is behind one of them."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends quietly under head
     parser = argparse.ArgumentParser(prog="python -m tests.structure", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--list", default="", help="show what is behind this count")

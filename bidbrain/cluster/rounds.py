@@ -10,18 +10,15 @@ every arrival the first forgets all debts, and the second lets a newcomer catch 
 there for days; so time had is halved every five rounds instead.
 
 The highest priority goes first, a job runs once a round, and what does not fit waits (Algorithm 2): a waiting
-job rises in priority, so no job with a share starves. Within a type, what is chosen is placed with the
-largest jobs first, each on as few servers as possible. A job that was on the same type before keeps the same
-workers, and so need not checkpoint (a renewed lease).
+job rises in priority, so no job with a share starves.
 
 Knows no policies, prices or clocks.
 
-Source: Narayanan 5.5 and Algorithm 2; leases: 5.6.
+Source: Narayanan 5.5 and Algorithm 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -120,72 +117,3 @@ def choose_slots(
         if not left:
             break
     return tuple(slots)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLease:
-    """Leases ``workers``, (server, number), of one type to a combination of jobs for a round."""
-
-    jobs: tuple[str, ...]
-    type: str
-    workers: tuple[tuple[int, int], ...]
-
-    @property
-    def server_count(self) -> int:
-        """Returns how many servers it is spread over."""
-        return len({server for server, _ in self.workers})
-
-
-def place_workers(
-    wanted: Iterable[tuple[tuple[str, ...], str, int]],
-    servers: Mapping[str, Sequence[int]],
-    before: Iterable[WorkerLease],
-) -> tuple[WorkerLease, ...]:
-    """Places (jobs, type, how many), which fit together. ``servers``: of each type, workers per server.
-
-    Those of ``before`` for the same jobs on the same type are renewed. Then the largest come first, each on
-    the fullest server that can hold all of it, else on the emptiest ones.
-    """
-    known = {(placed.jobs, placed.type): placed for placed in before}
-    # Large jobs first: small ones fill the gaps that are left.
-    asked = sorted(wanted, key=lambda one: -one[2])
-    renewed = [known[jobs, kind] for jobs, kind, count in asked if _can_renew(known.get((jobs, kind)), count)]
-    taken = {(placed.type, worker) for placed in renewed for worker in placed.workers}
-    free = {
-        kind: [
-            [n for n in range(size) if (kind, (server, n)) not in taken] for server, size in enumerate(sizes)
-        ]
-        for kind, sizes in servers.items()
-    }
-    keep = {(placed.jobs, placed.type) for placed in renewed}
-    new = [
-        WorkerLease(jobs, kind, _take_workers(free[kind], count))
-        for jobs, kind, count in asked
-        if (jobs, kind) not in keep
-    ]
-    return (*renewed, *new)
-
-
-def _can_renew(placed: WorkerLease | None, count: int) -> bool:
-    return placed is not None and len(placed.workers) == count
-
-
-def _take_workers(free: list[list[int]], count: int) -> tuple[tuple[int, int], ...]:
-    """Takes them from the fullest server that has enough, or from as few as possible.
-
-    Removes them from ``free``.
-    """
-    enough = [server for server, numbers in enumerate(free) if len(numbers) >= count]
-    if enough:
-        # The fullest server that fits keeps emptier ones whole for larger jobs.
-        order = [min(enough, key=lambda server: len(free[server]))]
-    else:
-        order = sorted(range(len(free)), key=lambda server: -len(free[server]))
-    workers: list[tuple[int, int]] = []
-    for server in order:
-        part = free[server][: count - len(workers)]
-        free[server] = free[server][len(part) :]
-        workers += [(server, number) for number in part]
-    if len(workers) < count:
-        raise ValueError(f"{count} workers were asked of a type that has {len(workers)} free")
-    return tuple(workers)

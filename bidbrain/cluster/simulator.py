@@ -3,8 +3,8 @@
 Time passes in rounds. The simulation knows a job from the next round after its arrival. It asks the policy
 again when the set of jobs changes, after ``period_s``, and when a job reaches the rounds that are set aside
 for its deadline (``deadline_admission.py``). A job that changes its type, or that did not run in the last
-round, loses ``switch_s`` of this round to a checkpoint and a restart. A job that keeps its type keeps its
-workers (``rounds.place_workers``) and loses nothing. A worker is paid while a job runs on it.
+round, loses ``switch_s`` of this round to a checkpoint and a restart. A job that keeps its type loses
+nothing. A worker is paid while a job runs on it.
 
 ``ideal`` leaves rounds out: between two events every job advances at thr(m, X), as if time could be cut as
 finely as shares. The difference is the cost of rounds (Narayanan, Fig. 5.15).

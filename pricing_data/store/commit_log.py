@@ -74,9 +74,6 @@ class StoreFolder:
     def incoming(self) -> Path:
         return self.root / "incoming"
 
-    def month_folder(self, place: PartitionKey) -> Path:
-        return self.root / place.folder
-
     def month_files(self, name: str, cloud: str | None = None, region: str | None = None) -> tuple[Path, ...]:
         """Returns the files called ``name`` of every month, by cloud, region and month."""
         clouds = "cloud=*" if cloud is None else f"cloud={_path_part(cloud)}"

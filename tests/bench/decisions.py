@@ -41,7 +41,7 @@ class Tabled:
 
     tables: BetaTables
 
-    def chances(self, markets: tuple[Market, ...]) -> SurvivalBatch:
+    def survival_batch(self, markets: tuple[Market, ...]) -> SurvivalBatch:
         return self.tables.survival_batch(markets)
 
     def survival(self, market: Market, bid_delta: float, age_s: float, horizon_s: float) -> float:

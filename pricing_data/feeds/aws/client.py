@@ -161,7 +161,7 @@ def all_pages(where: str, method: Callable[..., Answer], **asked: object) -> Ite
         seen.add(token)
 
 
-class translating_errors:  # noqa: N801 - reads as the statement it makes: with translated(where): ...
+class translating_errors:  # noqa: N801 - reads as the statement it makes: with translating_errors(where): ...
     """Turns whatever botocore raises within it into a FeedError, chained."""
 
     __slots__ = ("where",)

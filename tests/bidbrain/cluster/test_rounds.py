@@ -1,4 +1,4 @@
-"""Rounds: what is promised comes, nothing runs twice or does not fit, and who stays keeps their workers."""
+"""Rounds: shares are received in the long run, and no job runs twice or where it does not fit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from bidbrain.cluster.rounds import (
     ROUND_S,
     Combinations,
     Slot,
-    WorkerLease,
     choose_slots,
-    place_workers,
 )
 from tests.bidbrain.cluster.policies.problems import problems
 
@@ -105,31 +103,3 @@ def test_who_is_pressed_comes_first_and_the_largest_of_them() -> None:
     chosen = choose_slots(problem, combinations, np.zeros((4, 1)), pressed)
     assert [slot.chosen for slot in chosen] == [2, 0]
     assert [slot.chosen for slot in choose_slots(problem, combinations, np.zeros((4, 1)))] == [1, 3]
-
-
-def test_who_stays_keeps_the_workers_and_large_jobs_come_first() -> None:
-    servers = {"v100": (4, 4)}
-    first = place_workers([(("a",), "v100", 1), (("b",), "v100", 4)], servers, ())
-    by_job = {lease.jobs: lease for lease in first}
-    assert by_job["b",].server_count == 1
-    assert by_job["a",].workers[0][0] != by_job["b",].workers[0][0]
-    again = place_workers([(("a",), "v100", 1), (("c",), "v100", 3), (("d",), "v100", 4)], servers, first)
-    kept = {lease.jobs: lease for lease in again}
-    assert kept["a",] == by_job["a",]
-    assert kept["c",].server_count == kept["d",].server_count == 1
-
-
-@given(sizes=st.lists(st.sampled_from([1, 1, 2, 4]), max_size=8))
-def test_nothing_is_placed_twice(sizes: list[int]) -> None:
-    servers = {"k80": (8, 8, 8, 8)}
-    leases = place_workers([((f"j{n}",), "k80", size) for n, size in enumerate(sizes)], servers, ())
-    taken = [worker for lease in leases for worker in lease.workers]
-    assert len(set(taken)) == len(taken) == sum(sizes)
-    assert all(lease.server_count == 1 for lease in leases), (
-        "powers of two, largest first, always fit one server"
-    )
-
-
-def test_more_than_there_is_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 workers were asked of a type that has 2 free"):
-        place_workers([(("a",), "k80", 3)], {"k80": (2,)}, (WorkerLease(("b",), "k80", ((0, 0),)),))
