@@ -116,6 +116,11 @@ class Interrupts:
         self._given = self._noted = int(ledger.read_note("asks") or 0)
         self._looked = 0.0
 
+    @property
+    def is_asking(self) -> bool:
+        """Tells whether a question is still open."""
+        return self._question is not None
+
     def __call__(self) -> tuple[UserRequest, ...]:
         asks = (*self._requests_by_signal(), *self._requests_by_answer(), *self._requests_in_ledger())
         self._stop_asked = self._stop_asked or bool(asks)

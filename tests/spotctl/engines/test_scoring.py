@@ -88,7 +88,7 @@ def test_a_solver_that_runs_out_of_time_is_told_with_its_sweeps(trained: Scoring
 
 @pytest.mark.process
 def test_what_is_not_found_in_time_is_not_scored(trained: Scoring) -> None:
-    score = trained.score_model(0.01, lambda: False)
+    score = trained.score_model(0.0, lambda: False)
     assert score == Unscored("it took more than the 0 s that scoring may take")
 
 
