@@ -53,12 +53,16 @@ def cut_input(
     place: str | Path,
     check: Callable[[], None] = lambda: None,
     called: Called = NONE_CALLED,
+    scratch: Path | None = None,
 ) -> Shape:
     """Cuts ``source`` into shards below ``place``; ``ShardReader`` reads them. Returns the model's shape.
 
+    ``check`` is called after each batch of the input and each shard, and may raise to give up. Rows that are
+    sorted by a key go through files in ``scratch``, a folder of this computer, or where temporary files are;
+    a process that is killed leaves them there.
+
     Raises ApplicationError where the input is not what the application expects, ApplicationFault where the
-    application's own code fails; nothing at ``place`` counts as an input then. ``check`` is called after each
-    batch of the input and each shard, and may raise to give up.
+    application's own code fails; nothing at ``place`` counts as an input then.
     """
     table = Table(source, app.columns, after_batch=check, called=called)
     with calling_application("survey"):
@@ -74,7 +78,11 @@ def cut_input(
         values = app.initial(first_rows, survey.shape)
     _check_initial(values, len(first_rows), survey.shape)
     out = ShardWriter(place)
-    dealt = _shards_in_order(table, shards) if survey.key is None else _shards_by_key(table, survey, shards)
+    dealt = (
+        _shards_in_order(table, shards)
+        if survey.key is None
+        else _shards_by_key(table, survey, shards, scratch)
+    )
     with closing(dealt):  # its files on the disk go, whatever ends this
         for shard, rows in enumerate(dealt):
             _write_shard(app, rows, survey, shard, out)
@@ -107,10 +115,12 @@ def _shards_in_order(table: Table, shards: int) -> Generator[NumberedRows, None,
         first += rows
 
 
-def _shards_by_key(table: Table, survey: Survey, shards: int) -> Generator[NumberedRows, None, None]:
+def _shards_by_key(
+    table: Table, survey: Survey, shards: int, scratch: Path | None
+) -> Generator[NumberedRows, None, None]:
     """Yields the rows of each shard, where shards are ranges of a column: through files on the disk."""
-    with tempfile.TemporaryDirectory(prefix="agileml-cut-") as scratch:
-        spill = _Spill(Path(scratch))
+    with tempfile.TemporaryDirectory(prefix="agileml-cut-", dir=scratch) as folder:
+        spill = _Spill(Path(folder))
         for batch in _number_rows(table):
             spill.append_rows(batch, _shard_of(batch, survey, shards))
         for shard in range(shards):

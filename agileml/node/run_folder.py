@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import zlib
@@ -126,7 +127,10 @@ class RunFolder:
     def make_sockets(self) -> None:
         """Makes a new folder for sockets. Raises OSError where temporary names are too long for them."""
         self.drop_sockets()
-        self._sockets_link.symlink_to(tempfile.mkdtemp(prefix="agileml-"))
+        folder = Path(tempfile.gettempdir(), f"agileml-{secrets.token_hex(8)}")
+        # Linked first: a process that dies in between leaves no folder that nothing names.
+        self._sockets_link.symlink_to(folder)
+        folder.mkdir(mode=0o700)
         self.coordinator_endpoint()  # raises now if the name is too long
 
     def remove_sockets(self) -> None:

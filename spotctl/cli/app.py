@@ -74,9 +74,11 @@ class _Verbs(TyperGroup):
                 raise
             print(f"spotctl: {_describe_error(error)}", file=sys.stderr)
             raise typer.Exit(SpotctlError.exit_code) from error
-        # Verbs that have started something handle Ctrl-C themselves, so this message is true here.
-        except (KeyboardInterrupt, typer.Abort):
+        except typer.Abort:  # Ctrl-C at a question, which every verb asks before it does anything
             print("spotctl: interrupted; nothing was started", file=sys.stderr)
+            raise typer.Exit(_CTRL_C) from None
+        except KeyboardInterrupt:  # perhaps after all was done; a verb that it cuts short says what is left
+            print("spotctl: interrupted", file=sys.stderr)
             raise typer.Exit(_CTRL_C) from None
 
 

@@ -99,8 +99,10 @@ class InputStore:
 
         part = self.folder / f"{key}.part"
         shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
         try:
-            cut_input(job.make_application(), source, job.setup.shards, part, check, job.columns)
+            # Its temporary files lie there too, so the next launch or ``prune`` removes those of a dead one.
+            cut_input(job.make_application(), source, job.setup.shards, part, check, job.columns, part)
             changed = changed_since(source, before)
             if changed:
                 raise ApplicationError(f"{', '.join(changed)} changed while it was read; launch again")

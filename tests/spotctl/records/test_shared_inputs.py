@@ -33,7 +33,7 @@ from agileml.api import Shape
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """Notes each survey in a file, and waits there as long as another file is."""
+    """Notes each survey in a file; waits there, and before it prepares, while other files exist."""
     metric = "none"
     columns = Columns({"x": Kind.NUMBER})
     notes: str = ""
@@ -42,12 +42,16 @@ class Noting:
     def survey(self, table, shards):
         with Path(self.notes).open("a") as notes:
             notes.write("x")
-        while Path(self.notes + ".wait").exists():
-            time.sleep(0.01)
-        return Survey(Shape(table.rows, 1), {}, {})
+        self.wait("wait")
+        return Survey(Shape(table.rows, 1), {}, {}, key="x", splits=np.full(shards - 1, 1.0))
 
     def prepare(self, rows, numbers, survey):
+        self.wait("hold")
         return {"x": rows["x"]}
+
+    def wait(self, file):
+        while Path(f"{self.notes}.{file}").exists():
+            time.sleep(0.01)
 
     def initial(self, rows, shape):
         return np.zeros((len(rows), 1), np.float32)
@@ -211,18 +215,26 @@ def test_launches_at_the_same_time_cut_once(bench: Bench) -> None:
 
 
 @pytest.mark.process
-def test_what_a_killed_launch_left_is_cut_again_and_freed(bench: Bench) -> None:
-    wait = Path(f"{bench.notes}.wait")
-    wait.touch()
+def test_what_a_killed_launch_left_is_cut_again_and_freed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = bench.folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    hold = Path(f"{bench.notes}.hold")
+    hold.touch()
     started = begin(bench, "1")
-    until(lambda: bench.cuts == 1)
+    until(lambda: list(bench.store.folder.glob("*.part/agileml-cut-*/*")) != [])
     started.send_signal(signal.SIGKILL)
     started.communicate()
-    wait.unlink()
+    hold.unlink()
+    assert list(temporary.iterdir()) == [], "nobody would ever remove it there"
     assert bench.store.list_inputs() == []
-    bench.run("2")
+    place = bench.run("2")
     assert bench.cuts == 2
     assert len(bench.store.list_inputs()) == 1
+    assert list(bench.store.folder.glob("*.part")) == []
+    assert list(Path(place).glob("agileml-cut-*")) == []
 
 
 @pytest.mark.process

@@ -169,7 +169,7 @@ def test_ctrl_c_during_an_import_keeps_whole_files(tmp_path: Path, home: Path, c
             # Under -m, Python ends by the signal where that came within an exec(), as of a dataclass.
             assert (status in (130, -signal.SIGINT), counts) == (True, [])
             assert "rows read" not in said
-        elif status in (-signal.SIGINT, 130):  # not in our hands yet, or no longer
+        elif status in (-signal.SIGINT, 130):  # before the verb began, or after its end
             assert len(counts) in (0, len(files))
         elif "init_import_site" in said:  # Python itself was not up yet
             assert not counts
