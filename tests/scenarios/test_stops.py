@@ -75,18 +75,25 @@ class Launched:
     def __init__(self, folder: Path) -> None:
         self.home, self.temporary = folder / "home", folder / "t"
         self.temporary.mkdir()
-        self.process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "spotctl", "launch", str(folder / "stopped.yaml"), *OPTIONS],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "SPOTCTL_HOME": str(self.home),
-                "TMPDIR": str(self.temporary),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        self._chatter = folder / "chatter"
+        with self._chatter.open("w") as chatter:
+            self.process: subprocess.Popen[str] = subprocess.Popen(
+                [sys.executable, "-m", "spotctl", "launch", str(folder / "stopped.yaml"), *OPTIONS],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "SPOTCTL_HOME": str(self.home),
+                    "TMPDIR": str(self.temporary),
+                },
+                stdout=subprocess.PIPE,
+                stderr=chatter,
+                text=True,
+            )
+
+    @property
+    def said(self) -> str:
+        """What it told people, not programs."""
+        return self._chatter.read_text()
 
     def reach(self, event: str) -> None:
         """Until it says ``event``; "" is its beginning."""
@@ -152,7 +159,7 @@ def test_a_launch_that_is_told_to_end_is_gone_within_seconds(
         output, _ = run.process.communicate(timeout=PATIENCE_S)
         took = time.monotonic() - began
         code = run.process.returncode
-        told = f"{stop} {delay_s:.3f} s into {phase}: exit {code} after {took:.1f} s"
+        told = f"{stop} {delay_s:.3f} s into {phase}: exit {code} after {took:.1f} s; {run.said}"
         print(told)
         assert took < SECONDS_TO_END * busy(), told
         assert code in OVER or (phase == "starting" and code in BEFORE_IT_LISTENS), told
